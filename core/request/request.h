@@ -1,0 +1,34 @@
+// A request as the engine sees it: plain data, already tokenized.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/sdk/frontend.h"
+
+namespace tessera {
+
+/// Order of operations: logit bias, penalties, temperature, top-k, top-p, min-p, draw (docs/numerics.md, "Sampling").
+struct SamplingParams {
+  double temperature = 1.0;
+  std::int32_t top_k = 0;
+  double top_p = 1.0;
+  double min_p = 0.0;
+  double presence_penalty = 0.0;
+  double frequency_penalty = 0.0;
+  double repetition_penalty = 1.0;
+  std::vector<sdk::LogitBias> logit_bias;
+  std::uint64_t seed = 0;
+};
+
+struct Request {
+  std::vector<std::int32_t> prompt;  // never empty
+  SamplingParams sampling;
+  std::int32_t max_tokens = 0;       // resolved: at least 1, prompt + max_tokens <= max_context
+  std::int32_t num_choices = 1;
+  std::vector<std::string> stops;
+  std::int32_t top_logprobs = -1;
+  bool ignore_eos = false;
+};
+
+}  // namespace tessera

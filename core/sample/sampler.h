@@ -1,0 +1,43 @@
+// From one row of logits to one token (docs/numerics.md, "Sampling").
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "request/request.h"
+
+namespace tessera {
+
+/// What a draw is for: part of the counter, so that no two uses share a uniform.
+enum class DrawPurpose : std::uint32_t { token = 0, acceptance = 1, exit = 2 };
+
+/// The uniform in [0, 1) for this place of this request: a function of its arguments alone (Philox4x32-10).
+double uniform(std::uint64_t seed, std::uint32_t choice, std::uint32_t position, DrawPurpose purpose);
+
+struct RankedToken {
+  std::int32_t token;
+  float logprob;
+};
+
+struct Sampled {
+  std::int32_t token;
+  float logprob;                  // of the model's own distribution; NaN when top_logprobs < 0
+  std::vector<RankedToken> top;   // the top_logprobs best, canonical order
+};
+
+/// Scratch that grows to the vocabulary once; one for each engine thread.
+struct SampleScratch {
+  std::vector<float> logits;
+  std::vector<std::int32_t> order;
+  std::vector<std::int32_t> counts;
+  std::vector<double> weights;
+};
+
+/// `position` is the absolute position the token will take. `prompt` and `generated` feed the penalties.
+/// Fails (internal) when a logit is NaN, naming the first such id.
+Result<Sampled> sample(std::span<const float> logits, const SamplingParams& params, std::uint32_t choice,
+                       std::uint32_t position, std::span<const std::int32_t> prompt,
+                       std::span<const std::int32_t> generated, std::int32_t top_logprobs, SampleScratch& scratch);
+
+}  // namespace tessera

@@ -1,0 +1,105 @@
+// Which rows run in the next step. Host only, no device, no plugins, no text.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "cache/page_pool.h"
+
+namespace tessera {
+
+/// One sequence: one choice of one request. Never reused.
+using SequenceId = std::uint64_t;
+
+struct SchedulerLimits {
+  std::int32_t max_batch = 16;      // running sequences
+  std::int32_t step_tokens = 1024;  // rows of one step; at least max_batch
+  std::int32_t chunk_cap = 0;       // prefill rows of one sequence in one step; 0 = no cap
+  std::int32_t max_queue = 64;      // waiting sequences
+  std::int32_t max_context = 2048;
+  std::int32_t depths = 1;          // page tables of one sequence
+  bool prefix_cache = true;
+};
+
+struct SequenceSpec {
+  SequenceId id;
+  std::vector<std::int32_t> prompt;
+  std::int32_t max_tokens;  // generated at most
+};
+
+/// Consecutive positions of one sequence. `pages` is its whole table after the step's grants:
+/// pages[depth * blocks + p / 16], blocks = pages.size() / depths.
+struct PlanSlice {
+  SequenceId id;
+  std::int32_t first_position;
+  std::vector<std::int32_t> tokens;  // of the rows
+  std::vector<PageId> pages;
+  bool wants_logits;                 // of the last row: the sequence's next token is sampled from it
+};
+
+/// Everything that commit() will do, decided without changing anything.
+struct StepPlan {
+  struct Admission {
+    SequenceId id;
+    std::vector<PageId> hits;        // shared pages, [block * depths + depth], all full
+  };
+  struct Grant {
+    SequenceId id;
+    std::vector<PageId> pages;       // private pages appended to its table, [block * depths + depth]
+  };
+  std::uint64_t number = 0;          // steps committed before it; commit refuses any other plan
+  std::vector<SequenceId> preempted; // youngest first
+  std::vector<Admission> admitted;   // in arrival order
+  std::vector<Grant> grants;
+  std::vector<PlanSlice> slices;     // decode rows first, then prefill, both in arrival order
+  std::int32_t num_rows = 0;
+
+  bool empty() const { return slices.empty(); }
+  /// One line an item, for logs and replays.
+  std::string dump() const;
+};
+
+/// What sampling made of one slice that wanted logits.
+struct StepOutcome {
+  SequenceId id;
+  std::int32_t token;
+  bool finished;  // the sequence leaves and its pages return
+};
+
+struct SchedulerStats {
+  std::int64_t steps = 0, rows = 0, prefill_rows = 0, decode_rows = 0;
+  std::int64_t preemptions = 0, recomputed_rows = 0, prefix_hit_tokens = 0;
+};
+
+/// Not thread-safe; the engine thread owns it.
+///
+/// First come, first served: a waiting sequence is admitted only when all before it are. Running decode rows ride in
+/// every step. When pages run out the youngest running sequence is preempted: it goes back to its place in the queue
+/// with its tokens, and is recomputed with equal bits. The oldest can always finish, because no sequence is accepted
+/// whose worst case exceeds the whole pool.
+class Scheduler {
+ public:
+  /// `pool` outlives the scheduler.
+  Scheduler(const SchedulerLimits& limits, PagePool& pool);
+
+  /// All or none. Refuses (invalid_argument) what could never run, and (resource_exhausted) what the queue cannot hold.
+  Status submit(std::span<const SequenceSpec> sequences);
+  /// Between steps only. False when the id is not alive (any more).
+  bool cancel(SequenceId id);
+  bool alive(SequenceId id) const;
+
+  StepPlan plan() const;
+  /// `outcomes` holds exactly one entry for each slice that wants logits, in any order.
+  void commit(const StepPlan& plan, std::span<const StepOutcome> outcomes);
+
+  bool idle() const;                 // nothing waiting, nothing running
+  std::int32_t waiting() const;
+  std::int32_t running() const;
+  /// Prompt tokens of a live sequence that came from the prefix cache at its first admission.
+  std::int32_t cached_tokens(SequenceId id) const;
+  const SchedulerStats& stats() const;
+};
+
+}  // namespace tessera

@@ -1,0 +1,60 @@
+// Attention over the canonical paged pool.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "tessera/sdk/abi.h"
+#include "tessera/sdk/batch.h"
+#include "tessera/sdk/device.h"
+#include "tessera/sdk/kv.h"
+#include "tessera/sdk/tensor.h"
+
+namespace tessera::sdk {
+
+struct AttentionShape {
+  std::int32_t num_layers;
+  std::int32_t num_q_heads;
+  std::int32_t num_kv_heads;  // divides num_q_heads
+  std::int32_t head_dim;
+  float scale;                // softmax scale, computed once on the host
+  DType kv_dtype;
+};
+
+struct AttentionArgs {
+  Matrix q;          // [rows][num_q_heads * head_dim], rotated; f32 in the f32 profile
+  Matrix out;        // [rows][num_q_heads * head_dim]
+  KvView kv;         // rows' own K and V of this layer are already in it
+  std::int32_t layer;
+  PackedRows rows;   // device pointers
+  void* workspace;   // `workspace_bytes` from bind, uninitialized
+  /// Optional (only with kEmitsScores): f32 scores, scores[(row * num_q_heads + head) * scores_stride + position].
+  float* scores;
+  std::int64_t scores_stride;
+};
+
+/// One object per model; every call comes from the engine thread.
+///
+///   create -> bind -> (plan -> run x layers)* -> destroy
+///
+/// Row r at position p sees positions 0..p of its slice's page table and nothing else. The f32 order is
+/// docs/numerics.md, "Attention". Attention writes every element of `out` and nothing else.
+class Attention {
+ public:
+  static constexpr Kind kKind = Kind::attention;
+
+  /// [control] Once. Refuses a shape it cannot serve, and says why. Device memory is claimed here and nowhere else;
+  /// `workspace_bytes` is lent back on every run.
+  virtual Status bind(const AttentionShape& shape, const StepLimits& limits, const DeviceContext& device,
+                      std::size_t& workspace_bytes) noexcept = 0;
+
+  /// [step] Once a step, with host pointers that are valid during the call: size splits by them, never index.
+  virtual Status plan(const PackedRows& rows) noexcept = 0;
+
+  /// [step] Once a layer. Enqueues only: no allocation, no synchronization, no host copy.
+  virtual Status run(const AttentionArgs& args, const DeviceContext& device) noexcept = 0;
+
+ protected:
+  ~Attention() = default;  // destroyed through Descriptor::destroy only
+};
+
+}  // namespace tessera::sdk

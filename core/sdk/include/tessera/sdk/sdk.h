@@ -1,0 +1,16 @@
+// All a plugin may see.
+#pragma once
+#include "tessera/sdk/abi.h"
+#include "tessera/sdk/attention.h"
+#include "tessera/sdk/backend.h"
+#include "tessera/sdk/batch.h"
+#include "tessera/sdk/device.h"
+#include "tessera/sdk/frontend.h"
+#include "tessera/sdk/host.h"
+#include "tessera/sdk/http.h"
+#include "tessera/sdk/kv.h"
+#include "tessera/sdk/numerics.h"
+#include "tessera/sdk/protocol.h"
+#include "tessera/sdk/register.h"
+#include "tessera/sdk/status.h"
+#include "tessera/sdk/tensor.h"
