@@ -8,7 +8,7 @@ find_package(fmt 9 REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(CLI11 2.1 REQUIRED)
 find_package(OpenSSL REQUIRED)                # SHA-256
-find_package(prometheus-cpp 1.0 REQUIRED)
+find_package(prometheus-cpp REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 if(BUILD_TESTING)
   find_package(doctest 2.4 REQUIRED)
