@@ -26,16 +26,18 @@ struct Sampled {
   std::vector<RankedToken> top;   // the top_logprobs best, canonical order
 };
 
-/// Scratch that grows to the vocabulary once; one for each engine thread.
+/// Scratch that grows to the vocabulary once; one for each engine thread. What it holds between calls is no contract.
 struct SampleScratch {
-  std::vector<float> logits;
-  std::vector<std::int32_t> order;
-  std::vector<std::int32_t> counts;
-  std::vector<double> weights;
+  std::vector<float> logits;          // after bias and penalties
+  std::vector<std::int32_t> counts;   // all zero between calls
+  std::vector<std::uint64_t> ranked;  // (sort key of the logit, id): ascending integers are the canonical order
+  std::vector<std::uint64_t> spare;
+  std::vector<double> weights;        // of ranked, unnormalized
 };
 
 /// `position` is the absolute position the token will take. `prompt` and `generated` feed the penalties.
-/// Fails (internal) when a logit is NaN, naming the first such id.
+/// Temperature 0 takes the best token after bias and penalties. Fails (internal) when a logit is NaN, naming the first
+/// such id, or when every logit is -inf; (invalid_argument) when a bias or a history token lies outside the vocabulary.
 Result<Sampled> sample(std::span<const float> logits, const SamplingParams& params, std::uint32_t choice,
                        std::uint32_t position, std::span<const std::int32_t> prompt,
                        std::span<const std::int32_t> generated, std::int32_t top_logprobs, SampleScratch& scratch);
