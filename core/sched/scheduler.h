@@ -1,12 +1,16 @@
 // Which rows run in the next step. Host only, no device, no plugins, no text.
 #pragma once
 #include <cstdint>
+#include <deque>
+#include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
 #include "cache/page_pool.h"
+#include "cache/prefix_index.h"
 
 namespace tessera {
 
@@ -73,6 +77,8 @@ struct SchedulerStats {
   std::int64_t preemptions = 0, recomputed_rows = 0, prefix_hit_tokens = 0;
 };
 
+struct Sequence;
+
 /// Not thread-safe; the engine thread owns it.
 ///
 /// First come, first served: a waiting sequence is admitted only when all before it are. Running decode rows ride in
@@ -83,6 +89,9 @@ class Scheduler {
  public:
   /// `pool` outlives the scheduler.
   Scheduler(const SchedulerLimits& limits, PagePool& pool);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
 
   /// All or none. Refuses (invalid_argument) what could never run, and (resource_exhausted) what the queue cannot hold.
   Status submit(std::span<const SequenceSpec> sequences);
@@ -100,6 +109,27 @@ class Scheduler {
   /// Prompt tokens of a live sequence that came from the prefix cache at its first admission.
   std::int32_t cached_tokens(SequenceId id) const;
   const SchedulerStats& stats() const;
+
+ private:
+  Status accepts(const SequenceSpec& spec) const;
+  void preempt(SequenceId id);
+  void admit(const StepPlan::Admission& admission);
+  void grant(const StepPlan::Grant& grant);
+  void advance(const PlanSlice& slice);
+  void apply(const StepOutcome& outcome);
+  void release_pages(Sequence& sequence);
+  Sequence& running_sequence(SequenceId id);
+
+  SchedulerLimits limits_;
+  PagePool& pool_;
+  PrefixIndex index_;
+  // In arrival order, and every running sequence arrived before every waiting one: admissions go from the front of
+  // waiting_ to the back of running_, preemptions the other way.
+  std::deque<std::unique_ptr<Sequence>> running_;
+  std::deque<std::unique_ptr<Sequence>> waiting_;
+  std::unordered_map<SequenceId, Sequence*> alive_;
+  std::uint64_t steps_ = 0;
+  SchedulerStats stats_;
 };
 
 }  // namespace tessera

@@ -1,0 +1,181 @@
+#include "sched/planner.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tessera {
+
+Planner::Planner(const SchedulerLimits& limits, const PagePool& pool, const PrefixIndex& index,
+                 const Sequences& running, const Sequences& waiting)
+    : limits_(limits),
+      pool_(pool),
+      index_(index),
+      waiting_(waiting),
+      rows_left_(limits.step_tokens),
+      free_pages_(pool.available()),
+      cursor_(pool.first_available()) {
+  items_.reserve(static_cast<std::size_t>(limits.max_batch));
+  for (const auto& sequence : running) {
+    Item item{.sequence = sequence.get(), .first = sequence->computed, .hits = {}, .grant = {}};
+    item.decode = sequence->computed == sequence->size() - 1;
+    item.held_pages = static_cast<std::int32_t>(sequence->table.size());
+    items_.push_back(std::move(item));
+  }
+}
+
+StepPlan Planner::run(std::uint64_t number) {
+  plan_decodes();
+  plan_prefills();
+  if (preempted_.empty()) plan_admissions();
+
+  StepPlan plan;
+  plan.number = number;
+  plan.preempted = preempted_;
+  for (const bool decode : {true, false}) {
+    for (const Item& item : items_) {
+      if (item.decode == decode) emit(plan, item);
+    }
+  }
+  check(plan.num_rows <= limits_.step_tokens, "a step of {} rows where {} fit", plan.num_rows, limits_.step_tokens);
+  return plan;
+}
+
+void Planner::plan_decodes() {
+  // items_ shrinks from its young end when someone is preempted, possibly the one at `i`.
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    if (!items_[i].decode) continue;
+    const std::int32_t pages = blocks_of(items_[i].first + 1) * limits_.depths - items_[i].held_pages;
+    make_room(pages, i);
+    if (i < items_.size()) grant_rows(items_[i], 1);
+  }
+}
+
+void Planner::plan_prefills() {
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    if (items_[i].decode) continue;
+    std::int32_t rows = chunk_limit(items_[i]);
+    if (rows <= 0) continue;
+    make_room(blocks_of(items_[i].first + rows) * limits_.depths - items_[i].held_pages, i + 1);
+    Item& item = items_[i];
+    const std::int32_t blocks = (item.held_pages + free_pages_) / limits_.depths;
+    rows = std::min(rows, blocks * kPageTokens - item.first);
+    if (rows > 0) grant_rows(item, rows);
+  }
+}
+
+void Planner::plan_admissions() {
+  for (const Item& item : items_) owed_pages_ += missing_pages(item);
+  for (const auto& sequence : waiting_) {
+    if (std::ssize(items_) >= limits_.max_batch || rows_left_ <= 0 || !admit(*sequence)) return;
+  }
+}
+
+bool Planner::admit(const Sequence& sequence) {
+  Item item{.sequence = &sequence, .admitted = true, .hits = usable_hits(sequence), .grant = {}};
+  item.held_pages = static_cast<std::int32_t>(item.hits.size());
+  item.first = item.held_pages / limits_.depths * kPageTokens;
+
+  std::vector<PageId> revived;
+  for (const PageId page : item.hits) {
+    if (pool_.references(page) == 0 && !revived_.contains(page)) revived.push_back(page);
+  }
+  // Pages that others were admitted for are not free for this one: admitting it would only preempt it soon.
+  const std::int32_t spare = free_pages_ - owed_pages_ - static_cast<std::int32_t>(revived.size());
+  if (missing_pages(item) > spare) return false;
+
+  free_pages_ -= static_cast<std::int32_t>(revived.size());
+  revived_.insert(revived.begin(), revived.end());
+  grant_rows(item, chunk_limit(item));
+  owed_pages_ += missing_pages(item);
+  items_.push_back(std::move(item));
+  return true;
+}
+
+std::vector<PageId> Planner::usable_hits(const Sequence& sequence) const {
+  // The last known token is always computed, because its logits are wanted.
+  const std::size_t most = std::min(sequence.chain.size(), (sequence.tokens.size() - 1) / kPageTokens);
+  std::vector<PageId> hits = index_.match(std::span(sequence.chain).first(most));
+  const auto lost = std::find_if(hits.begin(), hits.end(), [&](PageId page) { return granted_.contains(page); });
+  const auto depths = static_cast<std::ptrdiff_t>(limits_.depths);
+  hits.resize(static_cast<std::size_t>((lost - hits.begin()) / depths * depths));
+  return hits;
+}
+
+void Planner::make_room(std::int32_t pages, std::size_t keep) {
+  while (free_pages_ < pages && items_.size() > keep) preempt_youngest();
+}
+
+void Planner::preempt_youngest() {
+  Item item = std::move(items_.back());
+  items_.pop_back();
+  preempted_.push_back(item.sequence->id);
+  rows_left_ += item.rows;
+  // What this step had granted it never was its own; give it back before the older pages.
+  for (const PageId page : item.grant) {
+    granted_.erase(page);
+    freed_.push_back(page);
+    ++free_pages_;
+  }
+  const std::vector<PageId>& table = item.sequence->table;
+  for (auto page = table.rbegin(); page != table.rend(); ++page) {
+    if (++drops_[*page] < pool_.references(*page)) continue;
+    freed_.push_back(*page);
+    ++free_pages_;
+  }
+}
+
+void Planner::grant_rows(Item& item, std::int32_t rows) {
+  item.rows = rows;
+  rows_left_ -= rows;
+  const std::int32_t pages = blocks_of(item.first + rows) * limits_.depths - item.held_pages;
+  for (std::int32_t i = 0; i < pages; ++i) item.grant.push_back(next_page());
+}
+
+PageId Planner::next_page() {
+  check(free_pages_ > 0, "the planner hands out a page where none is free");
+  --free_pages_;
+  while (cursor_ != kNoPage && revived_.contains(cursor_)) cursor_ = pool_.next_available(cursor_);
+  PageId page = cursor_;
+  if (page != kNoPage) {
+    cursor_ = pool_.next_available(page);
+  } else {
+    check(!freed_.empty(), "the planner's count of free pages is wrong");
+    page = freed_.front();
+    freed_.pop_front();
+  }
+  granted_.insert(page);
+  return page;
+}
+
+std::int32_t Planner::chunk_limit(const Item& item) const {
+  const std::int32_t rows = std::min(item.sequence->size() - item.first, rows_left_);
+  return limits_.chunk_cap > 0 ? std::min(rows, limits_.chunk_cap) : rows;
+}
+
+std::int32_t Planner::missing_pages(const Item& item) const {
+  return blocks_of(item.sequence->size()) * limits_.depths - item.held_pages -
+         static_cast<std::int32_t>(item.grant.size());
+}
+
+void Planner::emit(StepPlan& plan, const Item& item) const {
+  const Sequence& sequence = *item.sequence;
+  if (item.admitted) plan.admitted.push_back({sequence.id, item.hits});
+  if (item.rows == 0) return;
+  if (!item.grant.empty()) plan.grants.push_back({sequence.id, item.grant});
+
+  std::vector<PageId> table = sequence.table;
+  table.insert(table.end(), item.hits.begin(), item.hits.end());
+  table.insert(table.end(), item.grant.begin(), item.grant.end());
+  const auto depths = static_cast<std::size_t>(limits_.depths);
+  const std::size_t blocks = table.size() / depths;
+  PlanSlice slice{.id = sequence.id, .first_position = item.first, .tokens = {}, .pages = {}, .wants_logits = false};
+  slice.tokens.assign(sequence.tokens.begin() + item.first, sequence.tokens.begin() + item.first + item.rows);
+  slice.pages.resize(table.size());
+  for (std::size_t i = 0; i < table.size(); ++i) slice.pages[i % depths * blocks + i / depths] = table[i];
+  slice.wants_logits = item.first + item.rows == sequence.size();
+  plan.slices.push_back(std::move(slice));
+  plan.num_rows += item.rows;
+}
+
+}  // namespace tessera

@@ -1,0 +1,73 @@
+// The decisions of one step. Private to core/sched.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "cache/page_pool.h"
+#include "cache/prefix_index.h"
+#include "sched/scheduler.h"
+#include "sched/sequence.h"
+
+namespace tessera {
+
+/// Used once: it plays the step on its own bookkeeping and changes nothing that it was given.
+class Planner {
+ public:
+  using Sequences = std::deque<std::unique_ptr<Sequence>>;  // in arrival order
+
+  Planner(const SchedulerLimits& limits, const PagePool& pool, const PrefixIndex& index, const Sequences& running,
+          const Sequences& waiting);
+
+  StepPlan run(std::uint64_t number);
+
+ private:
+  /// A running (or just admitted) sequence and what the step does to it.
+  struct Item {
+    const Sequence* sequence;
+    std::int32_t first = 0;        // position of its first row
+    std::int32_t rows = 0;
+    bool decode = false;           // one row, the last known token
+  bool admitted = false;         // by this step
+    std::int32_t held_pages = 0;   // table and hits, before the grant
+    std::vector<PageId> hits;
+    std::vector<PageId> grant;
+  };
+
+  void plan_decodes();
+  void plan_prefills();
+  void plan_admissions();
+  bool admit(const Sequence& sequence);
+
+  /// Preempts from the young end until `pages` are free or only the `keep` oldest items are left.
+  void make_room(std::int32_t pages, std::size_t keep);
+  void preempt_youngest();
+  void grant_rows(Item& item, std::int32_t rows);
+  PageId next_page();
+  std::int32_t chunk_limit(const Item& item) const;
+  /// Pages that the item needs, besides what it holds after this step, to have all its known tokens computed.
+  std::int32_t missing_pages(const Item& item) const;
+  std::vector<PageId> usable_hits(const Sequence& sequence) const;
+  void emit(StepPlan& plan, const Item& item) const;
+
+  const SchedulerLimits& limits_;
+  const PagePool& pool_;
+  const PrefixIndex& index_;
+  const Sequences& waiting_;
+
+  std::vector<Item> items_;                        // in arrival order
+  std::vector<SequenceId> preempted_;              // youngest first
+  std::int32_t rows_left_;
+  std::int32_t free_pages_;                        // that next_page() can still hand out
+  std::int32_t owed_pages_ = 0;                    // of them, those that admitted sequences will need for known tokens
+  PageId cursor_;                                  // next candidate in the pool's own order
+  std::deque<PageId> freed_;                       // pages of preempted sequences, used after the pool's own
+  std::unordered_map<PageId, std::int32_t> drops_; // references that preemptions give back
+  std::unordered_set<PageId> granted_;
+  std::unordered_set<PageId> revived_;             // available pages that admissions share
+};
+
+}  // namespace tessera

@@ -1,0 +1,220 @@
+#include "sched/scheduler.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+#include <unordered_set>
+
+#include "base/check.h"
+#include "sched/planner.h"
+#include "sched/sequence.h"
+
+namespace tessera {
+
+std::string StepPlan::dump() const {
+  std::string text = fmt::format("step {}: {} rows\n", number, num_rows);
+  auto out = std::back_inserter(text);
+  for (const SequenceId id : preempted) fmt::format_to(out, "preempt {}\n", id);
+  for (const Admission& item : admitted) fmt::format_to(out, "admit {} hits {}\n", item.id, item.hits);
+  for (const Grant& item : grants) fmt::format_to(out, "grant {} pages {}\n", item.id, item.pages);
+  for (const PlanSlice& slice : slices) {
+    fmt::format_to(out, "slice {} at {} tokens {} pages {}{}\n", slice.id, slice.first_position, slice.tokens,
+                   slice.pages, slice.wants_logits ? " logits" : "");
+  }
+  return text;
+}
+
+Scheduler::Scheduler(const SchedulerLimits& limits, PagePool& pool)
+    : limits_(limits), pool_(pool), index_(limits.depths, "") {
+  check(limits.max_batch >= 1, "max_batch is {}, at least 1 is needed", limits.max_batch);
+  check(limits.step_tokens >= limits.max_batch, "step_tokens {} is less than max_batch {}: decode rows could not ride",
+        limits.step_tokens, limits.max_batch);
+  check(limits.chunk_cap >= 0, "chunk_cap is {}", limits.chunk_cap);
+}
+
+Scheduler::~Scheduler() {
+  for (const auto& sequence : running_) release_pages(*sequence);
+}
+
+Status Scheduler::accepts(const SequenceSpec& spec) const {
+  if (spec.prompt.empty()) {
+    return fail(Code::invalid_argument, "the prompt has no tokens, at least 1 is needed; send a non-empty prompt");
+  }
+  if (spec.max_tokens < 1) {
+    return fail(Code::invalid_argument, "max_tokens is {}, at least 1 is needed; raise max_tokens", spec.max_tokens);
+  }
+  const std::int64_t total = std::ssize(spec.prompt) + std::int64_t{spec.max_tokens};
+  if (total > limits_.max_context) {
+    return fail(Code::invalid_argument,
+                "prompt and max_tokens make {} + {} = {} tokens, more than the context of {}; shorten the prompt or "
+                "lower max_tokens",
+                spec.prompt.size(), spec.max_tokens, total, limits_.max_context);
+  }
+  const std::int64_t pages = std::int64_t{blocks_of(static_cast<std::int32_t>(total))} * limits_.depths;
+  if (pages > pool_.size()) {
+    return fail(Code::invalid_argument,
+                "prompt and max_tokens need up to {} cache pages, the pool has {}; raise cache.pages or lower max_tokens",
+                pages, pool_.size());
+  }
+  return {};
+}
+
+Status Scheduler::submit(std::span<const SequenceSpec> sequences) {
+  for (const SequenceSpec& spec : sequences) {
+    if (Status status = accepts(spec); !status.ok()) return status;
+  }
+  if (std::ssize(waiting_) + std::ssize(sequences) > limits_.max_queue) {
+    return fail(Code::resource_exhausted,
+                "the queue holds {} of at most {} sequences and {} more arrived; try again later or raise "
+                "scheduler.max_queue",
+                waiting_.size(), limits_.max_queue, sequences.size());
+  }
+  for (const SequenceSpec& spec : sequences) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->id = spec.id;
+    sequence->tokens = spec.prompt;
+    sequence->prompt = sequence->size();
+    sequence->max_tokens = spec.max_tokens;
+    if (limits_.prefix_cache) index_.extend(sequence->chain, sequence->tokens);
+    check(alive_.emplace(spec.id, sequence.get()).second, "sequence id {} was submitted twice", spec.id);
+    waiting_.push_back(std::move(sequence));
+  }
+  return {};
+}
+
+bool Scheduler::cancel(SequenceId id) {
+  const auto found = alive_.find(id);
+  if (found == alive_.end()) return false;
+  Sequence* const sequence = found->second;
+  release_pages(*sequence);
+  alive_.erase(found);
+  const auto same = [&](const auto& other) { return other.get() == sequence; };
+  if (std::erase_if(running_, same) == 0) std::erase_if(waiting_, same);
+  return true;
+}
+
+bool Scheduler::alive(SequenceId id) const { return alive_.contains(id); }
+
+StepPlan Scheduler::plan() const { return Planner(limits_, pool_, index_, running_, waiting_).run(steps_); }
+
+void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcomes) {
+  check(plan.number == steps_, "plan {} was committed where plan {} is due", plan.number, steps_);
+  std::unordered_set<SequenceId> wanted;
+  for (const PlanSlice& slice : plan.slices) {
+    if (slice.wants_logits) wanted.insert(slice.id);
+  }
+  check(wanted.size() == outcomes.size(), "{} outcomes for {} slices that want logits", outcomes.size(), wanted.size());
+
+  for (const SequenceId id : plan.preempted) preempt(id);
+  for (const auto& admission : plan.admitted) admit(admission);
+  for (const auto& item : plan.grants) grant(item);
+  for (const PlanSlice& slice : plan.slices) advance(slice);
+  for (const StepOutcome& outcome : outcomes) {
+    check(wanted.erase(outcome.id) == 1, "an outcome of sequence {}, which wants none (any more)", outcome.id);
+    apply(outcome);
+  }
+  // In arrival order, whatever the order of the outcomes: the order of freed pages is a function of the plan alone.
+  std::erase_if(running_, [&](const auto& sequence) {
+    if (alive_.contains(sequence->id)) return false;
+    release_pages(*sequence);
+    return true;
+  });
+  ++steps_;
+  ++stats_.steps;
+  stats_.rows += plan.num_rows;
+  stats_.preemptions += std::ssize(plan.preempted);
+}
+
+void Scheduler::preempt(SequenceId id) {
+  check(!running_.empty() && running_.back()->id == id, "sequence {} is preempted, but is not the youngest running", id);
+  Sequence& sequence = *running_.back();
+  release_pages(sequence);
+  sequence.computed = 0;
+  sequence.indexed_blocks = 0;
+  waiting_.push_front(std::move(running_.back()));
+  running_.pop_back();
+}
+
+void Scheduler::admit(const StepPlan::Admission& admission) {
+  check(!waiting_.empty() && waiting_.front()->id == admission.id, "sequence {} is admitted out of turn", admission.id);
+  Sequence& sequence = *waiting_.front();
+  for (const PageId page : admission.hits) pool_.share(page);
+  sequence.table = admission.hits;
+  sequence.indexed_blocks = static_cast<std::int32_t>(admission.hits.size()) / limits_.depths;
+  sequence.computed = sequence.indexed_blocks * kPageTokens;
+  if (sequence.cached < 0) {
+    sequence.cached = sequence.computed;
+    stats_.prefix_hit_tokens += sequence.computed;
+  }
+  running_.push_back(std::move(waiting_.front()));
+  waiting_.pop_front();
+}
+
+void Scheduler::grant(const StepPlan::Grant& grant) {
+  Sequence& sequence = running_sequence(grant.id);
+  for (const PageId page : grant.pages) {
+    for (const PageId lost : index_.forget(page)) pool_.set_cached(lost, false);
+    pool_.take(page);
+    sequence.table.push_back(page);
+  }
+}
+
+void Scheduler::advance(const PlanSlice& slice) {
+  Sequence& sequence = running_sequence(slice.id);
+  const auto rows = static_cast<std::int32_t>(slice.tokens.size());
+  check(slice.first_position == sequence.computed, "sequence {}: rows start at {}, {} positions are computed", slice.id,
+        slice.first_position, sequence.computed);
+  const bool decode = rows == 1 && sequence.computed >= sequence.prompt;
+  (decode ? stats_.decode_rows : stats_.prefill_rows) += rows;
+  stats_.recomputed_rows += std::clamp(sequence.most_computed - sequence.computed, 0, rows);
+  sequence.computed += rows;
+  sequence.most_computed = std::max(sequence.most_computed, sequence.computed);
+  if (!limits_.prefix_cache) return;
+
+  const auto depths = static_cast<std::size_t>(limits_.depths);
+  for (; sequence.indexed_blocks < sequence.computed / kPageTokens; ++sequence.indexed_blocks) {
+    const auto block = static_cast<std::size_t>(sequence.indexed_blocks);
+    const auto pages = std::span(sequence.table).subspan(block * depths, depths);
+    if (!index_.insert(sequence.chain[block], pages)) continue;
+    for (const PageId page : pages) pool_.set_cached(page, true);
+  }
+}
+
+void Scheduler::apply(const StepOutcome& outcome) {
+  Sequence& sequence = running_sequence(outcome.id);
+  sequence.tokens.push_back(outcome.token);
+  check(sequence.size() - sequence.prompt <= sequence.max_tokens, "sequence {} generated more than its {} tokens",
+        sequence.id, sequence.max_tokens);
+  if (outcome.finished) {
+    alive_.erase(outcome.id);
+  } else if (limits_.prefix_cache) {
+    index_.extend(sequence.chain, sequence.tokens);
+  }
+}
+
+void Scheduler::release_pages(Sequence& sequence) {
+  // From the end: a block is of use only with all blocks before it, so its tail should be taken first.
+  for (auto page = sequence.table.rbegin(); page != sequence.table.rend(); ++page) pool_.release(*page);
+  sequence.table.clear();
+}
+
+Sequence& Scheduler::running_sequence(SequenceId id) {
+  const auto found = alive_.find(id);
+  check(found != alive_.end(), "the plan names sequence {}, which is not alive", id);
+  return *found->second;
+}
+
+bool Scheduler::idle() const { return running_.empty() && waiting_.empty(); }
+std::int32_t Scheduler::waiting() const { return static_cast<std::int32_t>(waiting_.size()); }
+std::int32_t Scheduler::running() const { return static_cast<std::int32_t>(running_.size()); }
+
+std::int32_t Scheduler::cached_tokens(SequenceId id) const {
+  const auto found = alive_.find(id);
+  return found == alive_.end() ? 0 : std::max(found->second->cached, 0);
+}
+
+const SchedulerStats& Scheduler::stats() const { return stats_; }
+
+}  // namespace tessera
