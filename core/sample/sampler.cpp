@@ -73,7 +73,8 @@ Status apply_penalties(const SamplingParams& params, std::span<const std::int32_
   for (const auto history : {prompt, generated})
     for (const std::int32_t token : history)
       if (token < 0 || static_cast<std::size_t>(token) >= vocabulary)
-        return fail(Code::invalid_argument, "history token {} is outside the vocabulary of {} tokens", token, vocabulary);
+        return fail(Code::invalid_argument, "history token {} is outside the vocabulary of {} tokens", token,
+                    vocabulary);
   if (scratch.counts.size() < vocabulary) scratch.counts.resize(vocabulary, 0);
   // Bit 0: somewhere in the history. The rest: how often generated.
   for (const std::int32_t token : prompt) scratch.counts[static_cast<std::size_t>(token)] |= 1;

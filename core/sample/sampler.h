@@ -22,8 +22,8 @@ struct RankedToken {
 
 struct Sampled {
   std::int32_t token;
-  float logprob;                  // of the model's own distribution; NaN when top_logprobs < 0
-  std::vector<RankedToken> top;   // the top_logprobs best, canonical order
+  float logprob;                 // of the model's own distribution; NaN when top_logprobs < 0
+  std::vector<RankedToken> top;  // the top_logprobs best, canonical order
 };
 
 /// Scratch that grows to the vocabulary once; one for each engine thread. What it holds between calls is no contract.
@@ -32,7 +32,7 @@ struct SampleScratch {
   std::vector<std::int32_t> counts;   // all zero between calls
   std::vector<std::uint64_t> ranked;  // (sort key of the logit, id): ascending integers are the canonical order
   std::vector<std::uint64_t> spare;
-  std::vector<double> weights;        // of ranked, unnormalized
+  std::vector<double> weights;  // of ranked, unnormalized
 };
 
 /// `position` is the absolute position the token will take. `prompt` and `generated` feed the penalties.

@@ -102,9 +102,9 @@ TEST_CASE("Logit bias comes before everything else") {
 TEST_CASE("The repetition penalty divides positive and multiplies negative logits, once a token, prompt included") {
   SamplingParams params = greedy();
   params.repetition_penalty = 2.0;
-  CHECK(pick({6, 4}, params, 0, {0}, {}) == 1);        // 3 < 4
+  CHECK(pick({6, 4}, params, 0, {0}, {}) == 1);            // 3 < 4
   CHECK(pick({6, 2.5f}, params, 0, {0, 0, 0}, {0}) == 0);  // 3 > 2.5: not applied again
-  CHECK(pick({-1, -1.5f}, params, 0, {0}, {}) == 1);   // -2 < -1.5
+  CHECK(pick({-1, -1.5f}, params, 0, {0}, {}) == 1);       // -2 < -1.5
 }
 
 TEST_CASE("Presence and frequency penalties count generated tokens only") {
