@@ -55,7 +55,8 @@ Status Scheduler::accepts(const SequenceSpec& spec) const {
   const std::int64_t pages = std::int64_t{blocks_of(static_cast<std::int32_t>(total))} * limits_.depths;
   if (pages > pool_.size()) {
     return fail(Code::invalid_argument,
-                "prompt and max_tokens need up to {} cache pages, the pool has {}; raise cache.pages or lower max_tokens",
+                "prompt and max_tokens need up to {} cache pages, the pool has {}; raise cache.pages or lower "
+                "max_tokens",
                 pages, pool_.size());
   }
   return {};
@@ -128,7 +129,7 @@ void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcom
 }
 
 void Scheduler::preempt(SequenceId id) {
-  check(!running_.empty() && running_.back()->id == id, "sequence {} is preempted, but is not the youngest running", id);
+  check(!running_.empty() && running_.back()->id == id, "sequence {} is preempted out of turn", id);
   Sequence& sequence = *running_.back();
   release_pages(sequence);
   sequence.computed = 0;
