@@ -40,3 +40,10 @@ class [[nodiscard]] Result {
 };
 
 }  // namespace tessera
+
+/// Returns early with a failed Status.
+#define TESSERA_TRY(expression)                                                \
+  do {                                                                         \
+    if (::tessera::Status tessera_status = (expression); !tessera_status.ok()) \
+      return tessera_status;                                                   \
+  } while (false)

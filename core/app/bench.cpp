@@ -1,0 +1,74 @@
+// tessera bench: speeds beside the roofs measured in the same run.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include <thread>
+
+#include "app/common.h"
+#include "base/table.h"
+#include "bench/bench.h"
+
+namespace tessera::app {
+namespace {
+
+struct Options {
+  ConfigOptions config;
+  std::string what;
+  std::string weights = "f32";
+  bool json = false;
+};
+
+int thread_count(const Config& config) {
+  for (const PluginOption& option : config.backend.options)
+    if (option.key == "threads" && option.value != "auto") return std::max(1, std::atoi(option.value.c_str()));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+int run(const Options& options) {
+  auto config = options.config.load();
+  if (!config.ok()) return report(config.status());
+  Registry registry = make_registry(*config);
+  const sdk::DType type = options.weights == "bf16" ? sdk::DType::bf16 : sdk::DType::f32;
+  const Roof roof = measure_roof(thread_count(*config));
+  auto rows = options.what == "linear"   ? bench_linear(*config, registry, roof, type)
+              : options.what == "decode" ? bench_decode(*config, registry, roof, type)
+                                         : bench_prefill(*config, registry, roof, type);
+  if (!rows.ok()) return report(rows.status());
+  if (options.json) {
+    nlohmann::json json{{"threads", roof.threads}, {"roof_gflops", roof.flops * 1e-9},
+                        {"roof_gbytes", roof.bytes_per_second * 1e-9}, {"rows", nlohmann::json::array()}};
+    for (const BenchRow& row : *rows)
+      json["rows"].push_back({{"name", row.name}, {"median_ms", row.median_ms}, {"fastest_ms", row.fastest_ms},
+                              {"slowest_ms", row.slowest_ms}, {"rate", row.rate}, {"unit", row.unit},
+                              {"of_roof", row.of_roof}, {"tokens_per_second", row.tokens_per_second}});
+    fmt::print("{}\n", json.dump(2));
+    return 0;
+  }
+  fmt::print("roof with {} threads: {:.0f} GFLOP/s of f32 fused multiply-adds, {:.1f} GB/s of reads\n\n", roof.threads,
+             roof.flops * 1e-9, roof.bytes_per_second * 1e-9);
+  Table table({"what", "median ms", "fastest", "slowest", "rate", "unit", "of roof", "tokens/s"});
+  for (const BenchRow& row : *rows)
+    table.add({row.name, fmt::format("{:.3f}", row.median_ms), fmt::format("{:.3f}", row.fastest_ms),
+               fmt::format("{:.3f}", row.slowest_ms), fmt::format("{:.1f}", row.rate), row.unit,
+               fmt::format("{:.0f} %", row.of_roof * 100),
+               row.tokens_per_second > 0 ? fmt::format("{:.1f}", row.tokens_per_second) : "-"});
+  fmt::print("{}", table.text());
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& root, int& exit_code) {
+  auto* command = root.add_subcommand("bench", "Speeds of the 113 M geometry with random weights, beside the roof");
+  auto options = std::make_shared<Options>();
+  options->config.add_to(*command);
+  command->add_option("what", options->what, "linear, decode or prefill")
+      ->required()
+      ->check(CLI::IsMember({"linear", "decode", "prefill"}));
+  command->add_option("--weights", options->weights, "f32 or bf16")->check(CLI::IsMember({"f32", "bf16"}))->capture_default_str();
+  command->add_flag("--json", options->json, "For programs");
+  command->callback([options, &exit_code] { exit_code = run(*options); });
+}
+
+}  // namespace tessera::app

@@ -1,0 +1,58 @@
+// tessera eval: cross-entropy and accuracy on held-out prompts with known answers.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "app/common.h"
+#include "base/table.h"
+#include "bench/evaluate.h"
+
+namespace tessera::app {
+namespace {
+
+struct Options {
+  ConfigOptions config;
+  std::vector<std::string> files;
+  std::int32_t limit = 0;
+  bool json = false;
+};
+
+std::string percent(double part) { return fmt::format("{:.1f} %", part * 100); }
+
+int run(const Options& options) {
+  auto config = options.config.load();
+  if (!config.ok()) return report(config.status());
+  Registry registry = make_registry(*config);
+  auto result = evaluate(*config, registry, options.files, options.limit);
+  if (!result.ok()) return report(result.status());
+  if (options.json) {
+    nlohmann::ordered_json json = nlohmann::ordered_json::object();
+    for (const TaskScore& task : *result)
+      json[task.name] = {{"prompts", task.prompts},
+                         {"accuracy", task.accuracy()},
+                         {"cross_entropy", task.cross_entropy()},
+                         {"answer_tokens", task.answer_tokens}};
+    fmt::print("{}\n", json.dump(2));
+    return 0;
+  }
+  Table table({"task", "prompts", "accuracy", "nats/token", "answer tokens"});
+  for (const TaskScore& task : *result)
+    table.add({task.name, std::to_string(task.prompts), percent(task.accuracy()),
+               fmt::format("{:.4f}", task.cross_entropy()), std::to_string(task.answer_tokens)});
+  fmt::print("{}", table.text());
+  return 0;
+}
+
+}  // namespace
+
+void add_eval(CLI::App& root, int& exit_code) {
+  auto* command = root.add_subcommand("eval", "Accuracy and cross-entropy on JSON lines of {task, prompt, answer}");
+  auto options = std::make_shared<Options>();
+  options->config.add_to(*command);
+  command->add_option("data", options->files, "JSON lines files")->required();
+  command->add_option("--limit", options->limit, "Prompts of each task (0 = all)")->capture_default_str();
+  command->add_flag("--json", options->json, "For programs");
+  command->callback([options, &exit_code] { exit_code = run(*options); });
+}
+
+}  // namespace tessera::app

@@ -1,0 +1,29 @@
+// Accuracy and cross-entropy on held-out prompts.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "registry/registry.h"
+
+namespace tessera {
+
+struct TaskScore {
+  std::string name;
+  std::int32_t prompts = 0;
+  std::int32_t correct = 0;             // greedy answer equals the expected text exactly
+  double nats = 0;                      // over answer tokens, the end-of-answer token included, teacher forced
+  std::int64_t answer_tokens = 0;
+
+  double accuracy() const { return prompts == 0 ? 0 : static_cast<double>(correct) / prompts; }
+  double cross_entropy() const { return answer_tokens == 0 ? 0 : nats / static_cast<double>(answer_tokens); }
+};
+
+/// Files of JSON lines {"task", "prompt", "answer"}; prompts are already rendered (special tokens in them are tokens).
+/// The last entry is the total, named "all". `limit` prompts of each task; 0 = all.
+Result<std::vector<TaskScore>> evaluate(const Config& config, Registry& registry,
+                                        std::span<const std::string> files, std::int32_t limit);
+
+}  // namespace tessera

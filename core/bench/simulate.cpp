@@ -1,0 +1,78 @@
+#include "bench/simulate.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/random.h"
+#include "sample/sampler.h"
+
+namespace tessera {
+namespace {
+
+void shuffle_slices(StepPlan& plan, Random& random) {
+  for (std::size_t i = plan.slices.size(); i > 1; --i)
+    std::swap(plan.slices[i - 1], plan.slices[random.below(static_cast<std::uint32_t>(i))]);
+}
+
+/// Samples every slice that wants logits and records them. `plan` is in the order that ran.
+Status record(const StepPlan& plan, std::span<const float> logits, std::size_t vocab,
+              std::span<const SimulatedRequest> requests, Simulation& simulation, std::vector<StepOutcome>& outcomes) {
+  SampleScratch scratch;
+  std::size_t row = 0;
+  for (const PlanSlice& slice : plan.slices) {
+    if (!slice.wants_logits) continue;
+    const auto index = static_cast<std::size_t>(slice.id) - 1;
+    const SimulatedRequest& request = requests[index];
+    Trace& trace = simulation.traces[index];
+    const auto mine = logits.subspan(vocab * row++, vocab);
+    const auto position = slice.first_position + static_cast<std::int32_t>(slice.tokens.size());
+    const auto sampled = sample(mine, request.sampling, 0, static_cast<std::uint32_t>(position), request.prompt,
+                                trace.tokens, -1, scratch);
+    if (!sampled.ok()) return sampled.status();
+    trace.tokens.push_back(sampled->token);
+    trace.logits.insert(trace.logits.end(), mine.begin(), mine.end());
+    const bool done = static_cast<std::int32_t>(trace.tokens.size()) == request.max_tokens;
+    outcomes.push_back({slice.id, sampled->token, done});
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Simulation> simulate(Runner& runner, std::span<const SimulatedRequest> requests,
+                            const SimulationOptions& options) {
+  const auto seed = options.page_seed == 0 ? std::nullopt : std::optional(options.page_seed);
+  PagePool pool(options.pages > 0 ? options.pages : runner.num_pages(), seed);
+  Scheduler scheduler(options.limits, pool);
+  Simulation simulation;
+  simulation.traces.resize(requests.size());
+  Random random(options.packing_seed, 1);
+  std::vector<float> logits;
+  const auto vocab = static_cast<std::size_t>(runner.spec().vocab);
+  std::size_t arrived = 0;
+  for (std::int32_t step = 0; arrived < requests.size() || !scheduler.idle(); ++step) {
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      if (requests[i].arrive_step == step) {
+        const SequenceSpec spec{i + 1, requests[i].prompt, requests[i].max_tokens};
+        TESSERA_TRY(scheduler.submit(std::span(&spec, 1)));
+        ++arrived;
+      }
+      if (requests[i].cancel_step == step) scheduler.cancel(i + 1);
+    }
+    const StepPlan plan = scheduler.plan();
+    StepPlan run = plan;
+    if (options.packing_seed != 0) shuffle_slices(run, random);
+    std::vector<StepOutcome> outcomes;
+    if (!run.empty()) {
+      TESSERA_TRY(runner.run(run, logits));
+      TESSERA_TRY(record(run, logits, vocab, requests, simulation, outcomes));
+    }
+    scheduler.commit(plan, outcomes);
+  }
+  simulation.stats = scheduler.stats();
+  simulation.pages_left_in_use = pool.in_use();
+  return simulation;
+}
+
+}  // namespace tessera

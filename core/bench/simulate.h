@@ -1,0 +1,42 @@
+// Requests run through scheduler, pool and model without threads, recording every logit that was sampled from.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/runner.h"
+#include "request/request.h"
+#include "sched/scheduler.h"
+
+namespace tessera {
+
+struct SimulatedRequest {
+  std::vector<std::int32_t> prompt;
+  SamplingParams sampling;
+  std::int32_t max_tokens = 1;
+  std::int32_t arrive_step = 0;   // submitted before this step
+  std::int32_t cancel_step = -1;  // cancelled before this step; -1 = never
+};
+
+struct SimulationOptions {
+  SchedulerLimits limits;
+  std::int32_t pages = 0;          // of the runner's pool; 0 = all
+  std::uint64_t page_seed = 0;     // 0 = ascending ids, else a permutation
+  std::uint64_t packing_seed = 0;  // 0 = the plan's order, else slices are shuffled each step
+};
+
+struct Trace {
+  std::vector<std::int32_t> tokens;
+  std::vector<float> logits;  // [tokens][vocab]
+};
+
+struct Simulation {
+  std::vector<Trace> traces;  // one for each request; short for a cancelled one
+  SchedulerStats stats;
+  std::int32_t pages_left_in_use = 0;
+};
+
+Result<Simulation> simulate(Runner& runner, std::span<const SimulatedRequest> requests,
+                            const SimulationOptions& options);
+
+}  // namespace tessera

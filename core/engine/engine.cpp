@@ -1,0 +1,198 @@
+#include "engine/engine.h"
+
+#include <chrono>
+#include <limits>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace tessera {
+namespace {
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+const char* outcome_name(sdk::EventKind kind) {
+  switch (kind) {
+    case sdk::EventKind::finished: return "finished";
+    case sdk::EventKind::cancelled: return "cancelled";
+    default: return "failed";
+  }
+}
+
+}  // namespace
+
+Engine::Engine(std::unique_ptr<Runner> runner, const SchedulerLimits& limits, const Tokenizer& tokenizer,
+               Metrics& metrics)
+    : runner_(std::move(runner)),
+      pool_(runner_->num_pages()),
+      scheduler_(limits, pool_),
+      tokenizer_(tokenizer),
+      metrics_(metrics) {
+  publish();
+}
+
+Status Engine::submit(std::uint64_t ticket, Request request, sdk::EventSink& sink) {
+  std::vector<SequenceSpec> specs;
+  for (std::int32_t i = 0; i < request.num_choices; ++i)
+    specs.push_back({next_sequence_ + static_cast<SequenceId>(i), request.prompt, request.max_tokens});
+  if (Status status = scheduler_.submit(specs); !status.ok()) {
+    metrics_.request_refused();
+    return status;
+  }
+  next_sequence_ += specs.size();
+  auto job = std::make_unique<Job>();
+  job->ticket = ticket;
+  job->request = std::move(request);
+  job->sink = &sink;
+  job->open = job->request.num_choices;
+  job->submitted_ns = now_ns();
+  for (const SequenceSpec& spec : specs) {
+    sequences_[spec.id] = {job.get(), job->choices.size()};
+    job->choices.push_back({spec.id, Answer(job->request, runner_->spec().eos, tokenizer_)});
+  }
+  jobs_[ticket] = std::move(job);
+  metrics_.request_accepted();
+  publish();
+  return {};
+}
+
+void Engine::cancel(std::uint64_t ticket) {
+  const auto found = jobs_.find(ticket);
+  if (found == jobs_.end()) return;
+  end(*found->second, sdk::EventKind::cancelled, nullptr);
+  publish();
+}
+
+void Engine::cancel_all() {
+  while (!jobs_.empty()) cancel(jobs_.begin()->first);
+}
+
+bool Engine::step() {
+  const std::int64_t begin = now_ns();
+  const StepPlan plan = scheduler_.plan();
+  if (plan.empty() && plan.preempted.empty()) return false;
+  announce_starts(plan);
+  if (Status status = runner_->run(plan, logits_); !status.ok()) {
+    fail_step(status);
+    return true;
+  }
+  const auto vocab = static_cast<std::size_t>(runner_->spec().vocab);
+  std::vector<StepOutcome> outcomes;
+  std::size_t row = 0;
+  for (const PlanSlice& slice : plan.slices)
+    if (slice.wants_logits) outcomes.push_back(take_token(slice, std::span(logits_).subspan(vocab * row++, vocab)));
+  scheduler_.commit(plan, outcomes);
+  for (auto next = jobs_.begin(); next != jobs_.end();) {
+    Job& job = *(next++)->second;
+    if (!job.failure.ok()) {
+      const Status failure = job.failure;
+      end(job, sdk::EventKind::failed, &failure);
+    } else if (job.open == 0) {
+      end(job, sdk::EventKind::finished, nullptr);
+    }
+  }
+  metrics_.step_seconds(static_cast<double>(now_ns() - begin) * 1e-9);
+  publish();
+  return true;
+}
+
+void Engine::announce_starts(const StepPlan& plan) {
+  for (const StepPlan::Admission& admission : plan.admitted) {
+    const Place place = sequences_.at(admission.id);
+    if (place.job->started) continue;
+    place.job->started = true;
+    place.job->cached_tokens = static_cast<std::int32_t>(admission.hits.size()) * sdk::kPageSize;
+    metrics_.tokens(static_cast<std::int64_t>(place.job->request.prompt.size()), 0);
+    sdk::EventView event{};
+    event.kind = sdk::EventKind::started;
+    event.seed = place.job->request.sampling.seed;
+    place.job->sink->on_event(event);
+  }
+}
+
+StepOutcome Engine::take_token(const PlanSlice& slice, std::span<const float> logits) {
+  const Place place = sequences_.at(slice.id);
+  Job& job = *place.job;
+  if (!job.failure.ok()) return {slice.id, 0, true};
+  Choice& choice = job.choices[place.choice];
+  const auto position = slice.first_position + static_cast<std::int32_t>(slice.tokens.size());
+  const auto sampled = sample(logits, job.request.sampling, static_cast<std::uint32_t>(place.choice),
+                              static_cast<std::uint32_t>(position), job.request.prompt, choice.answer.tokens(),
+                              job.request.top_logprobs, scratch_);
+  if (!sampled.ok()) {
+    job.failure = sampled.status();
+    return {slice.id, 0, true};
+  }
+  if (choice.answer.tokens().empty())
+    metrics_.first_token_seconds(static_cast<double>(now_ns() - job.submitted_ns) * 1e-9);
+  deliver(job, place.choice, *sampled);
+  return {slice.id, sampled->token, choice.answer.finish() != sdk::FinishReason::none};
+}
+
+void Engine::deliver(Job& job, std::size_t index, const Sampled& sampled) {
+  Choice& choice = job.choices[index];
+  const std::string text = choice.answer.push(sampled.token);
+  metrics_.tokens(0, 1);
+  std::vector<sdk::TokenProb> top;
+  for (const RankedToken& ranked : sampled.top)
+    top.push_back({ranked.token, ranked.logprob, tokenizer_.bytes(ranked.token)});
+  const sdk::TokenView token{{sampled.token, sampled.logprob, tokenizer_.bytes(sampled.token)}, top};
+  sdk::EventView event{};
+  event.kind = sdk::EventKind::delta;
+  event.choice = static_cast<std::int32_t>(index);
+  event.text = text;
+  event.tokens = std::span(&token, 1);
+  event.seed = job.request.sampling.seed;
+  job.sink->on_event(event);
+  if (choice.answer.finish() == sdk::FinishReason::none) return;
+  --job.open;
+  sdk::EventView done{};
+  done.kind = sdk::EventKind::choice_done;
+  done.choice = static_cast<std::int32_t>(index);
+  done.finish = choice.answer.finish();
+  done.stop_match = choice.answer.stop_match();
+  done.seed = job.request.sampling.seed;
+  job.sink->on_event(done);
+}
+
+void Engine::end(Job& job, sdk::EventKind kind, const Status* status) {
+  for (const Choice& choice : job.choices) {
+    scheduler_.cancel(choice.sequence);
+    sequences_.erase(choice.sequence);
+  }
+  sdk::EventView event{};
+  event.kind = kind;
+  event.usage = usage(job);
+  event.status = status;
+  event.seed = job.request.sampling.seed;
+  job.sink->on_event(event);
+  metrics_.request_ended(outcome_name(kind));
+  jobs_.erase(job.ticket);
+}
+
+void Engine::fail_step(const Status& status) {
+  log(LogLevel::error, "a step failed, its requests end: {}", status.message);
+  // Rows of the step may have been written half: nothing in the pool can be trusted to be what its prefix says.
+  while (!jobs_.empty()) end(*jobs_.begin()->second, sdk::EventKind::failed, &status);
+  scheduler_.forget_prefixes();
+  publish();
+}
+
+sdk::Usage Engine::usage(const Job& job) const {
+  sdk::Usage result;
+  result.prompt_tokens = static_cast<std::int32_t>(job.request.prompt.size());
+  result.cached_tokens = job.cached_tokens;
+  for (const Choice& choice : job.choices)
+    result.completion_tokens += static_cast<std::int32_t>(choice.answer.tokens().size());
+  return result;
+}
+
+void Engine::publish() {
+  metrics_.scheduler(scheduler_.stats(), scheduler_.waiting(), scheduler_.running());
+  metrics_.pages(pool_.in_use(), pool_.size());
+}
+
+}  // namespace tessera

@@ -1,0 +1,80 @@
+// The engine without threads: submit, cancel, step. One thread owns it (engine/service.h).
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/answer.h"
+#include "engine/metrics.h"
+#include "engine/runner.h"
+#include "request/request.h"
+#include "sample/sampler.h"
+#include "sched/scheduler.h"
+#include "tessera/sdk/frontend.h"
+#include "text/tokenizer.h"
+
+namespace tessera {
+
+class Engine {
+ public:
+  /// `tokenizer` and `metrics` outlive the engine.
+  Engine(std::unique_ptr<Runner> runner, const SchedulerLimits& limits, const Tokenizer& tokenizer, Metrics& metrics);
+
+  const Runner& runner() const { return *runner_; }
+
+  /// `ticket` is the caller's and never reused. Events of the request go to `sink` until its terminal event.
+  Status submit(std::uint64_t ticket, Request request, sdk::EventSink& sink);
+  /// Terminal: pages return now, a `cancelled` event is delivered. Unknown tickets are ignored.
+  void cancel(std::uint64_t ticket);
+  /// One packed step. False when there is nothing to do.
+  bool step();
+  bool idle() const { return scheduler_.idle(); }
+  void cancel_all();
+
+ private:
+  struct Choice {
+    SequenceId sequence;
+    Answer answer;
+  };
+  struct Job {
+    std::uint64_t ticket;
+    Request request;
+    sdk::EventSink* sink;
+    std::vector<Choice> choices;
+    std::int32_t open = 0;
+    bool started = false;
+    Status failure;  // set within a step; the request ends after the commit
+    std::int32_t cached_tokens = 0;
+    std::int64_t submitted_ns = 0;
+  };
+  struct Place {
+    Job* job;
+    std::size_t choice;
+  };
+
+  void announce_starts(const StepPlan& plan);
+  /// Samples one slice and tells its request.
+  StepOutcome take_token(const PlanSlice& slice, std::span<const float> logits);
+  void deliver(Job& job, std::size_t choice, const Sampled& sampled);
+  void end(Job& job, sdk::EventKind kind, const Status* status);
+  void fail_step(const Status& status);
+  void publish();
+  sdk::Usage usage(const Job& job) const;
+
+  std::unique_ptr<Runner> runner_;
+  PagePool pool_;
+  Scheduler scheduler_;
+  const Tokenizer& tokenizer_;
+  Metrics& metrics_;
+  std::map<std::uint64_t, std::unique_ptr<Job>> jobs_;
+  std::map<SequenceId, Place> sequences_;
+  SequenceId next_sequence_ = 1;
+  SampleScratch scratch_;
+  std::vector<float> logits_;
+};
+
+}  // namespace tessera

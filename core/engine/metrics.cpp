@@ -1,0 +1,90 @@
+#include "engine/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+namespace tessera {
+namespace {
+
+const prometheus::Histogram::BucketBoundaries kSeconds{0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100};
+
+}  // namespace
+
+struct Metrics::Impl {
+  prometheus::Registry registry;
+
+  prometheus::Counter& counter(const char* name, const char* help, const prometheus::Labels& labels = {}) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add(labels);
+  }
+  prometheus::Gauge& gauge(const char* name, const char* help, const prometheus::Labels& labels = {}) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add(labels);
+  }
+  prometheus::Histogram& histogram(const char* name, const char* help) {
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, kSeconds);
+  }
+
+  prometheus::Counter& accepted = counter("tessera_requests_accepted_total", "Requests that entered the queue");
+  prometheus::Counter& refused = counter("tessera_requests_refused_total", "Requests refused at submission");
+  prometheus::Family<prometheus::Counter>& ended = prometheus::BuildCounter()
+                                                       .Name("tessera_requests_ended_total")
+                                                       .Help("Requests by how they ended")
+                                                       .Register(registry);
+  prometheus::Counter& prompt = counter("tessera_prompt_tokens_total", "Prompt tokens of requests that started");
+  prometheus::Counter& generated = counter("tessera_generated_tokens_total", "Generated tokens");
+  prometheus::Histogram& first_token =
+      histogram("tessera_time_to_first_token_seconds", "From submission to the first token");
+  prometheus::Histogram& step = histogram("tessera_step_seconds", "Duration of a packed step");
+  prometheus::Gauge& waiting = gauge("tessera_sequences_waiting", "Sequences in the queue");
+  prometheus::Gauge& running = gauge("tessera_sequences_running", "Sequences being computed");
+  prometheus::Gauge& steps = gauge("tessera_steps", "Packed steps so far");
+  prometheus::Gauge& rows = gauge("tessera_rows", "Rows computed so far");
+  prometheus::Gauge& preemptions = gauge("tessera_preemptions", "Sequences preempted so far");
+  prometheus::Gauge& hit_tokens = gauge("tessera_prefix_hit_tokens", "Prompt tokens served by the prefix cache");
+  prometheus::Gauge& pages_used = gauge("tessera_kv_pages_in_use", "KV pages referenced by a sequence");
+  prometheus::Gauge& pages_total = gauge("tessera_kv_pages", "KV pages of the pool");
+};
+
+Metrics::Metrics() : impl_(std::make_unique<Impl>()) {
+  for (const char* outcome : {"finished", "failed", "cancelled"}) impl_->ended.Add({{"outcome", outcome}});
+}
+Metrics::~Metrics() = default;
+
+void Metrics::request_accepted() { impl_->accepted.Increment(); }
+void Metrics::request_refused() { impl_->refused.Increment(); }
+void Metrics::request_ended(const std::string& outcome) { impl_->ended.Add({{"outcome", outcome}}).Increment(); }
+
+void Metrics::tokens(std::int64_t prompt, std::int64_t generated) {
+  impl_->prompt.Increment(static_cast<double>(prompt));
+  impl_->generated.Increment(static_cast<double>(generated));
+}
+
+void Metrics::first_token_seconds(double seconds) { impl_->first_token.Observe(seconds); }
+void Metrics::step_seconds(double seconds) { impl_->step.Observe(seconds); }
+
+void Metrics::scheduler(const SchedulerStats& stats, std::int32_t waiting, std::int32_t running) {
+  impl_->waiting.Set(waiting);
+  impl_->running.Set(running);
+  impl_->steps.Set(static_cast<double>(stats.steps));
+  impl_->rows.Set(static_cast<double>(stats.rows));
+  impl_->preemptions.Set(static_cast<double>(stats.preemptions));
+  impl_->hit_tokens.Set(static_cast<double>(stats.prefix_hit_tokens));
+}
+
+void Metrics::pages(std::int32_t in_use, std::int32_t total) {
+  impl_->pages_used.Set(in_use);
+  impl_->pages_total.Set(total);
+}
+
+void Metrics::info(const std::string& model, const std::string& fingerprint, const std::string& backend,
+                   const std::string& attention) {
+  impl_->gauge("tessera_info", "What serves: always 1",
+               {{"model", model}, {"fingerprint", fingerprint}, {"backend", backend}, {"attention", attention}})
+      .Set(1);
+}
+
+std::string Metrics::text() const { return prometheus::TextSerializer().Serialize(impl_->registry.Collect()); }
+
+}  // namespace tessera

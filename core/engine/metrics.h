@@ -1,0 +1,37 @@
+// Counters and gauges, in Prometheus' text form (prometheus-cpp). Thread-safe.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "sched/scheduler.h"
+
+namespace tessera {
+
+class Metrics {
+ public:
+  Metrics();
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  void request_accepted();
+  void request_refused();
+  /// outcome: "finished", "failed" or "cancelled".
+  void request_ended(const std::string& outcome);
+  void tokens(std::int64_t prompt, std::int64_t generated);
+  void first_token_seconds(double seconds);
+  void step_seconds(double seconds);
+  void scheduler(const SchedulerStats& stats, std::int32_t waiting, std::int32_t running);
+  void pages(std::int32_t in_use, std::int32_t total);
+  /// What serves: model, fingerprint and plugins, as labels of tessera_info.
+  void info(const std::string& model, const std::string& fingerprint, const std::string& backend,
+            const std::string& attention);
+
+  std::string text() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera

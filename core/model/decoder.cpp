@@ -1,0 +1,169 @@
+#include "model/decoder.h"
+
+#include <cmath>
+
+namespace tessera {
+
+Result<std::unique_ptr<Decoder>> Decoder::load(const DecoderSpec& spec, WeightSource& weights, sdk::Backend& backend,
+                                               const sdk::StepLimits& limits) {
+  if (spec.loops != 1 || spec.exit_gate || spec.norms != NormPlacement::pre)
+    return fail(Code::unsupported, "model family '{}' loops over its layers, which this build does not serve yet",
+                spec.family);
+  std::unique_ptr<Decoder> decoder(new Decoder(spec, backend));
+  const auto prepare = [&]() -> Status {
+    TESSERA_TRY(decoder->load_fused(weights, -1, {TensorName::embedding}, {spec.vocab}, spec.hidden, {},
+                                    &decoder->embedding_));
+    for (std::int32_t layer = 0; layer < spec.layers; ++layer) TESSERA_TRY(decoder->load_layer(weights, layer));
+    TESSERA_TRY(decoder->load_vector(weights, TensorName::final_norm, -1, spec.hidden, &decoder->final_norm_));
+    decoder->lm_head_ = decoder->embedding_;
+    if (!spec.tied_embeddings)
+      TESSERA_TRY(decoder->load_fused(weights, -1, {TensorName::lm_head}, {spec.vocab}, spec.hidden, {},
+                                      &decoder->lm_head_));
+    TESSERA_TRY(decoder->load_rotary(limits.max_context));
+    return decoder->claim(limits);
+  };
+  if (Status status = prepare(); !status.ok()) return status;
+  return decoder;
+}
+
+Status Decoder::load_layer(WeightSource& weights, std::int32_t index) {
+  using enum TensorName::Part;
+  const DecoderSpec& s = spec_;
+  Layer layer{};
+  TESSERA_TRY(load_vector(weights, attn_norm, index, s.hidden, &layer.attn_norm));
+  TESSERA_TRY(load_vector(weights, mlp_norm, index, s.hidden, &layer.mlp_norm));
+  if (s.qk_norm) {
+    TESSERA_TRY(load_vector(weights, q_norm, index, s.head_dim, &layer.q_norm));
+    TESSERA_TRY(load_vector(weights, k_norm, index, s.head_dim, &layer.k_norm));
+  }
+  std::vector<TensorName::Part> qkv_biases, output_biases, mlp_biases, down_biases;
+  if (s.qkv_bias) qkv_biases = {q_bias, k_bias, v_bias};
+  if (s.output_bias) output_biases = {o_bias};
+  if (s.mlp_bias) mlp_biases = {gate_bias, up_bias}, down_biases = {down_bias};
+  TESSERA_TRY(load_fused(weights, index, {q, k, v}, {s.q_width(), s.kv_width(), s.kv_width()}, s.hidden, qkv_biases,
+                         &layer.qkv));
+  TESSERA_TRY(load_fused(weights, index, {o}, {s.hidden}, s.q_width(), output_biases, &layer.output));
+  TESSERA_TRY(load_fused(weights, index, {gate, up}, {s.intermediate, s.intermediate}, s.hidden, mlp_biases,
+                         &layer.gate_up));
+  TESSERA_TRY(load_fused(weights, index, {down}, {s.hidden}, s.intermediate, down_biases, &layer.down));
+  layers_.push_back(layer);
+  return {};
+}
+
+Status Decoder::load_fused(WeightSource& weights, std::int32_t layer, std::vector<TensorName::Part> parts,
+                           std::vector<std::int32_t> rows, std::int32_t cols, std::vector<TensorName::Part> biases,
+                           const sdk::Linear** out) {
+  std::vector<sdk::HostMatrix> matrices;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    auto matrix = weights.matrix(parts[i], layer, rows[i], cols);
+    if (!matrix.ok()) return matrix.status();
+    matrices.push_back(*matrix);
+  }
+  std::vector<float> bias;
+  for (std::size_t i = 0; i < biases.size(); ++i) {
+    auto part = weights.vector(biases[i], layer, rows[i]);
+    if (!part.ok()) return part.status();
+    bias.insert(bias.end(), part->begin(), part->end());
+  }
+  return backend_.prepare_linear(matrices.data(), matrices.size(), bias.empty() ? nullptr : bias.data(), out);
+}
+
+Status Decoder::load_vector(WeightSource& weights, TensorName::Part part, std::int32_t layer, std::int32_t size,
+                            const float** out) {
+  auto values = weights.vector(part, layer, size);
+  if (!values.ok()) return values.status();
+  return upload_floats(*values, out);
+}
+
+Status Decoder::upload_floats(const std::vector<float>& values, const float** out) {
+  void* device = nullptr;
+  TESSERA_TRY(backend_.allocate(values.size() * sizeof(float), &device));
+  TESSERA_TRY(backend_.upload(device, values.data(), values.size() * sizeof(float)));
+  *out = static_cast<const float*>(device);
+  return {};
+}
+
+Status Decoder::load_rotary(std::int32_t max_context) {
+  const std::int32_t half = spec_.rotary.dim / 2;
+  std::vector<float> cosines, sines;
+  for (std::int32_t position = 0; position < max_context; ++position)
+    for (std::int32_t i = 0; i < half; ++i) {
+      const double frequency = std::pow(spec_.rotary.theta, -2.0 * i / spec_.rotary.dim);
+      cosines.push_back(static_cast<float>(std::cos(position * frequency)));
+      sines.push_back(static_cast<float>(std::sin(position * frequency)));
+    }
+  TESSERA_TRY(upload_floats(cosines, &cosines_));
+  return upload_floats(sines, &sines_);
+}
+
+Status Decoder::claim(const sdk::StepLimits& limits) {
+  const auto buffer = [&](sdk::Matrix& matrix, std::int32_t rows, std::int32_t cols) {
+    matrix = {nullptr, sdk::DType::f32, rows, cols, cols};
+    return backend_.allocate(static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols) * sizeof(float),
+                             &matrix.data);
+  };
+  const DecoderSpec& s = spec_;
+  TESSERA_TRY(buffer(hidden_, limits.max_rows, s.hidden));
+  TESSERA_TRY(buffer(delta_, limits.max_rows, s.hidden));
+  TESSERA_TRY(buffer(normed_, limits.max_rows, s.hidden));
+  TESSERA_TRY(buffer(qkv_, limits.max_rows, s.q_width() + 2 * s.kv_width()));
+  TESSERA_TRY(buffer(q_, limits.max_rows, s.q_width()));
+  TESSERA_TRY(buffer(attended_, limits.max_rows, s.q_width()));
+  TESSERA_TRY(buffer(gate_up_, limits.max_rows, 2 * s.intermediate));
+  TESSERA_TRY(buffer(gated_, limits.max_rows, s.intermediate));
+  TESSERA_TRY(buffer(last_, limits.max_logit_rows, s.hidden));
+  return buffer(logits_, limits.max_logit_rows, s.vocab);
+}
+
+sdk::Matrix Decoder::rows_of(const sdk::Matrix& buffer, std::int32_t rows) const {
+  sdk::Matrix view = buffer;
+  view.rows = rows;
+  return view;
+}
+
+std::size_t Decoder::weight_bytes() const {
+  std::size_t bytes = lm_head_->bytes;
+  for (const Layer& layer : layers_)
+    bytes += layer.qkv->bytes + layer.output->bytes + layer.gate_up->bytes + layer.down->bytes;
+  return bytes;
+}
+
+Status Decoder::run_layer(std::int32_t index, sdk::Attention& attention, void* workspace, const sdk::KvView& kv,
+                          const sdk::PackedRows& device, bool first) {
+  const Layer& layer = layers_[static_cast<std::size_t>(index)];
+  const std::int32_t n = device.num_rows;
+  const sdk::Matrix hidden = rows_of(hidden_, n), delta = rows_of(delta_, n), normed = rows_of(normed_, n);
+  const sdk::Matrix qkv = rows_of(qkv_, n), q = rows_of(q_, n), attended = rows_of(attended_, n);
+  const sdk::Matrix gate_up = rows_of(gate_up_, n), gated = rows_of(gated_, n);
+  TESSERA_TRY(backend_.rms_norm({hidden, first ? nullptr : &delta, layer.attn_norm, spec_.norm_eps, normed}));
+  TESSERA_TRY(backend_.linear(*layer.qkv, normed, qkv));
+  TESSERA_TRY(backend_.rotary_append({qkv, q, spec_.q_heads, spec_.kv_heads, spec_.head_dim, spec_.rotary.dim,
+                                      cosines_, sines_, layer.q_norm, layer.k_norm, spec_.norm_eps, kv, index,
+                                      device}));
+  TESSERA_TRY(attention.run({q, attended, kv, index, device, workspace, nullptr, 0}, backend_.context()));
+  TESSERA_TRY(backend_.linear(*layer.output, attended, delta));
+  TESSERA_TRY(backend_.rms_norm({hidden, &delta, layer.mlp_norm, spec_.norm_eps, normed}));
+  TESSERA_TRY(backend_.linear(*layer.gate_up, normed, gate_up));
+  TESSERA_TRY(backend_.swiglu(gate_up, gated));
+  return backend_.linear(*layer.down, gated, delta);
+}
+
+Status Decoder::forward(sdk::Attention& attention, void* workspace, const sdk::KvView& kv, const sdk::PackedRows& rows,
+                        std::vector<float>& logits) {
+  sdk::PackedRows device{};
+  TESSERA_TRY(backend_.begin_step(rows, &device));
+  TESSERA_TRY(attention.plan(rows));
+  TESSERA_TRY(backend_.embed(*embedding_, device, rows_of(hidden_, rows.num_rows)));
+  for (std::int32_t layer = 0; layer < spec_.layers; ++layer)
+    TESSERA_TRY(run_layer(layer, attention, workspace, kv, device, layer == 0));
+  const std::int32_t wanted = rows.num_logit_rows;
+  logits.resize(static_cast<std::size_t>(wanted) * static_cast<std::size_t>(spec_.vocab));
+  if (wanted == 0) return {};
+  const sdk::Matrix delta = rows_of(delta_, rows.num_rows), last = rows_of(last_, wanted);
+  TESSERA_TRY(backend_.gather(rows_of(hidden_, rows.num_rows), &delta, device, last));
+  TESSERA_TRY(backend_.rms_norm({last, nullptr, final_norm_, spec_.norm_eps, last}));
+  TESSERA_TRY(backend_.linear(*lm_head_, last, rows_of(logits_, wanted)));
+  return backend_.download(logits.data(), logits_.data, logits.size() * sizeof(float));
+}
+
+}  // namespace tessera

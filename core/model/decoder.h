@@ -1,0 +1,68 @@
+// The one decoder: prepared weights and the packed forward pass.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "model/spec.h"
+#include "model/weights.h"
+#include "tessera/sdk/attention.h"
+#include "tessera/sdk/backend.h"
+
+namespace tessera {
+
+/// Owns nothing on the device: the backend does. Used by the engine thread only.
+class Decoder {
+ public:
+  /// Prepares every weight and claims the activations for `limits`. Refuses what no kernel serves yet (loops).
+  static Result<std::unique_ptr<Decoder>> load(const DecoderSpec& spec, WeightSource& weights, sdk::Backend& backend,
+                                               const sdk::StepLimits& limits);
+
+  const DecoderSpec& spec() const { return spec_; }
+  /// Bytes of weights that one decode step reads.
+  std::size_t weight_bytes() const;
+
+  /// One packed step: appends K and V of all rows, then logits [num_logit_rows][vocab] to the host.
+  Status forward(sdk::Attention& attention, void* workspace, const sdk::KvView& kv, const sdk::PackedRows& rows,
+                 std::vector<float>& logits);
+
+ private:
+  struct Layer {
+    const float* attn_norm;
+    const float* mlp_norm;
+    const float* q_norm;
+    const float* k_norm;
+    const sdk::Linear* qkv;
+    const sdk::Linear* output;
+    const sdk::Linear* gate_up;
+    const sdk::Linear* down;
+  };
+
+  Decoder(const DecoderSpec& spec, sdk::Backend& backend) : spec_(spec), backend_(backend) {}
+  Status load_layer(WeightSource& weights, std::int32_t index);
+  Status load_fused(WeightSource& weights, std::int32_t layer, std::vector<TensorName::Part> parts,
+                    std::vector<std::int32_t> rows, std::int32_t cols, std::vector<TensorName::Part> biases,
+                    const sdk::Linear** out);
+  Status load_vector(WeightSource& weights, TensorName::Part part, std::int32_t layer, std::int32_t size,
+                     const float** out);
+  Status upload_floats(const std::vector<float>& values, const float** out);
+  Status load_rotary(std::int32_t max_context);
+  Status claim(const sdk::StepLimits& limits);
+  Status run_layer(std::int32_t index, sdk::Attention& attention, void* workspace, const sdk::KvView& kv,
+                   const sdk::PackedRows& device, bool first);
+  sdk::Matrix rows_of(const sdk::Matrix& buffer, std::int32_t rows) const;
+
+  DecoderSpec spec_;
+  sdk::Backend& backend_;
+  const sdk::Linear* embedding_ = nullptr;
+  const sdk::Linear* lm_head_ = nullptr;
+  const float* final_norm_ = nullptr;
+  const float* cosines_ = nullptr;
+  const float* sines_ = nullptr;
+  std::vector<Layer> layers_;
+  // Activations, all f32 [max_rows][...]: the residual stream, what the next norm adds to it, and scratch.
+  sdk::Matrix hidden_{}, delta_{}, normed_{}, qkv_{}, q_{}, attended_{}, gate_up_{}, gated_{}, last_{}, logits_{};
+};
+
+}  // namespace tessera
