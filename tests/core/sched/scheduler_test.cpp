@@ -150,6 +150,37 @@ TEST_CASE("without pages the youngest running sequence is preempted and later re
   CHECK(scheduler.stats().recomputed_rows == 16);
 }
 
+TEST_CASE("an older prompt takes back what a younger decode row was granted in the same step") {
+  PagePool pool(4);
+  Scheduler scheduler({.chunk_cap = 16}, pool);
+  REQUIRE(submit(scheduler, 1, prompt_of(40)).ok());
+  REQUIRE(submit(scheduler, 2, prompt_of(15, 100)).ok());
+  CHECK(shape(step(scheduler)) == "1:16 2:15!");
+  CHECK(shape(step(scheduler)) == "2:1! 1:16");
+  const StepPlan plan = step(scheduler);
+  CHECK(plan.preempted == std::vector<SequenceId>{2});
+  CHECK(shape(plan) == "1:8!");
+  REQUIRE(plan.grants.size() == 1);
+  CHECK(plan.grants[0].pages == std::vector<PageId>{3});
+}
+
+TEST_CASE("a block of which a decode row takes a page in the same step is no hit any more") {
+  PagePool pool(21);
+  Scheduler scheduler({.depths = 2}, pool);
+  REQUIRE(submit(scheduler, 1, prompt_of(49), 1).ok());
+  step(scheduler, {1});
+  REQUIRE(submit(scheduler, 2, prompt_of(33, 100), 1).ok());
+  step(scheduler, {2});
+  REQUIRE(submit(scheduler, 3, prompt_of(80, 200)).ok());
+  step(scheduler);
+  REQUIRE(submit(scheduler, 4, prompt_of(49), 1).ok());
+  const StepPlan plan = step(scheduler, {4});
+  CHECK(shape(plan) == "3:1! 4:17!");
+  CHECK(plan.grants.at(0).pages == std::vector<PageId>{12, 5});  // 12 is plain, 5 is half of the oldest block
+  CHECK(plan.admitted.at(0).hits == std::vector<PageId>{0, 1, 2, 3});
+  CHECK(plan.grants.at(1).pages == std::vector<PageId>{4, 11, 10, 9});
+}
+
 TEST_CASE("a prefix hit shares full blocks, also of ended sequences, and recomputes at least the last token") {
   PagePool pool(8);
   Scheduler scheduler({}, pool);

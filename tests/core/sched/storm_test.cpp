@@ -43,7 +43,7 @@ class Storm {
                 .max_context = 100,
                 .depths = depths,
                 .prefix_cache = below(4) != 0},
-        pool_(depths * (5 + below(9)), below(2) ? std::optional(seed) : std::nullopt) {
+        pool_(depths * (5 + below(9)) + below(depths), below(2) ? std::optional(seed) : std::nullopt) {
     limits_.step_tokens = limits_.max_batch + below(60);
     held_.resize(static_cast<std::size_t>(pool_.size()));
   }
