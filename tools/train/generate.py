@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Writes rows of 2,048 packed tokens (uint16: id | weight class << 12), whole documents only.
+
+generate.py --tokenizer DIR --out DIR [--workers 14] [--rows 18000] [--seed main]      rows are for each worker
+generate.py --heldout FILE [--per-task 40]                                             prompts with exact answers"""
+import argparse
+import json
+import multiprocessing
+import pathlib
+import time
+
+from tinyworld import TASKS, World, tests
+
+ROW = 2048
+PADDING = 3 << 12
+SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+
+
+def pack_row(encoder, world, buffer):
+    """First document of a 48-document buffer that fits, until none does."""
+    row = []
+    while True:
+        while len(buffer) < 48:
+            document = encoder.packed(world.doc()[1])
+            if len(document) <= ROW:
+                buffer.append(document)
+        fitting = next((i for i, document in enumerate(buffer) if len(document) <= ROW - len(row)), None)
+        if fitting is None:
+            return row + [PADDING] * (ROW - len(row))
+        row += buffer.pop(fitting)
+
+
+def worker(index, args):
+    import numpy
+
+    from encoder import Encoder
+
+    world = World(f"train-{args.seed}-{index}")
+    encoder = Encoder.from_file(pathlib.Path(args.tokenizer) / "tokenizer.json")
+    rows, buffer = numpy.empty((args.rows, ROW), dtype=numpy.uint16), []
+    for i in range(args.rows):
+        rows[i] = pack_row(encoder, world, buffer)
+    numpy.save(pathlib.Path(args.out) / f"shard{index:03d}.npy", rows)
+
+
+def write_heldout(path, per_task):
+    with open(path, "w", encoding="utf-8") as file:
+        for task in TASKS:
+            for test in tests(task, per_task):
+                prompt = "".join(p if isinstance(p, str) else SPECIALS[p] for p, _ in test["prompt"])
+                file.write(json.dumps(dict(task=task, prompt=prompt, answer=test["answer"])) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokenizer")
+    parser.add_argument("--out")
+    parser.add_argument("--workers", type=int, default=14)
+    parser.add_argument("--rows", type=int, default=18000)
+    parser.add_argument("--seed", default="main")
+    parser.add_argument("--heldout")
+    parser.add_argument("--per-task", type=int, default=40)
+    args = parser.parse_args()
+    if args.heldout:
+        write_heldout(args.heldout, args.per_task)
+    if not args.out:
+        return
+    pathlib.Path(args.out).mkdir(parents=True, exist_ok=True)
+    start = time.time()
+    workers = [multiprocessing.Process(target=worker, args=(i, args)) for i in range(args.workers)]
+    for process in workers:
+        process.start()
+    for process in workers:
+        process.join()
+    if any(process.exitcode for process in workers):
+        raise SystemExit("a worker failed; its traceback is above")
+    print(f"generated {args.workers * args.rows * ROW / 1e6:.0f}M tokens in {time.time() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
