@@ -207,6 +207,11 @@ Sequence& Scheduler::running_sequence(SequenceId id) {
   return *found->second;
 }
 
+void Scheduler::forget_prefixes() {
+  for (PageId page = 0; page < pool_.size(); ++page)
+    for (PageId forgotten : index_.forget(page)) pool_.set_cached(forgotten, false);
+}
+
 bool Scheduler::idle() const { return running_.empty() && waiting_.empty(); }
 std::int32_t Scheduler::waiting() const { return static_cast<std::int32_t>(waiting_.size()); }
 std::int32_t Scheduler::running() const { return static_cast<std::int32_t>(running_.size()); }

@@ -103,6 +103,9 @@ class Scheduler {
   /// `outcomes` holds exactly one entry for each slice that wants logits, in any order.
   void commit(const StepPlan& plan, std::span<const StepOutcome> outcomes);
 
+  /// After a failed step: what it wrote half must never be served as a prefix.
+  void forget_prefixes();
+
   bool idle() const;                 // nothing waiting, nothing running
   std::int32_t waiting() const;
   std::int32_t running() const;

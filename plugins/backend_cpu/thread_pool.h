@@ -1,0 +1,42 @@
+// The backend's threads: they spin a little between operations, then sleep.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "tessera/sdk/device.h"
+
+namespace tessera_cpu {
+
+class ThreadPool final : public tessera::sdk::Executor {
+ public:
+  explicit ThreadPool(int width);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  std::int32_t width() const noexcept override { return static_cast<std::int32_t>(workers_.size()) + 1; }
+  void run(std::int64_t count, void (*task)(void*, std::int64_t, std::int64_t), void* context) noexcept override;
+
+ private:
+  void work();
+  void take_chunks();
+
+  std::vector<std::thread> workers_;
+  // One job at a time; its fields are written before `round_` is bumped and read after it is seen.
+  void (*task_)(void*, std::int64_t, std::int64_t) = nullptr;
+  void* context_ = nullptr;
+  std::int64_t count_ = 0;
+  std::int64_t chunk_ = 1;
+  std::atomic<std::int64_t> next_{0};
+  std::atomic<int> busy_{0};
+  std::atomic<std::uint64_t> round_{0};
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;
+  std::condition_variable wake_;
+};
+
+}  // namespace tessera_cpu
