@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-/// Gives out text that can no longer be part of a stop string. The earliest match wins; of matches that start at the
-/// same place, the longest string that is complete when the first of them completes... see push().
+/// Gives out text that can no longer be part of a stop string. The match that completes first wins; of matches that
+/// complete at the same byte, the longest. Empty stop strings are ignored. Results do not depend on how text was cut.
 class StopMatcher {
  public:
   explicit StopMatcher(std::vector<std::string> stops);
@@ -24,6 +24,7 @@ class StopMatcher {
  private:
   std::vector<std::string> stops_;
   std::string held_;
+  bool stopped_ = false;
 };
 
 }  // namespace tessera
