@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "text/parse_json.h"
+
 namespace tessera {
 namespace {
 
@@ -101,7 +103,7 @@ constexpr std::string_view kChatMl =
 Result<std::optional<std::string>> configured_template(const std::filesystem::path& path) {
   const auto text = read_file(path);
   if (!text) return std::optional<std::string>();
-  const json root = json::parse(*text, nullptr, false);
+  const json root = parse_json(*text);
   if (!root.is_object()) return fail(Code::invalid_argument, "{}: not a JSON object", path.string());
   const auto found = root.find("chat_template");
   if (found == root.end() || found->is_null()) return std::optional<std::string>();

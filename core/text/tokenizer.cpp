@@ -14,6 +14,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "text/byte_alphabet.h"
+#include "text/parse_json.h"
 #include "text/utf8.h"
 
 namespace tessera {
@@ -39,46 +41,6 @@ struct CodeFree {
 struct MatchFree {
   void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
 };
-
-void append_utf8(std::string& out, std::uint32_t point) {  // point < 0x800 is all that the byte alphabet needs
-  if (point < 0x80) {
-    out += static_cast<char>(point);
-  } else {
-    out += static_cast<char>(0xC0 | (point >> 6));
-    out += static_cast<char>(0x80 | (point & 0x3F));
-  }
-}
-
-/// The printable stand-in of every byte: itself where it is printable Latin-1, else the next of U+0100...
-struct ByteAlphabet {
-  std::array<std::string, 256> text;
-  std::unordered_map<std::string_view, char> byte;
-  ByteAlphabet() {
-    std::uint32_t next = 0x100;
-    for (std::uint32_t b = 0; b < 256; ++b) {
-      const bool printable = (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b != 0xAD);
-      append_utf8(text[b], printable ? b : next++);
-    }
-    for (std::size_t b = 0; b < 256; ++b) byte.emplace(text[b], static_cast<char>(b));
-  }
-  /// A piece with a character outside the alphabet stands for its own UTF-8, as in the reference decoder.
-  std::string decode(std::string_view piece) const {
-    std::string out;
-    for (std::size_t i = 0; i < piece.size();) {
-      const std::size_t size = utf8_sequence(piece.substr(i)).size;
-      const auto found = byte.find(piece.substr(i, size));
-      if (found == byte.end()) return std::string(piece);
-      out += found->second;
-      i += size;
-    }
-    return out;
-  }
-};
-
-const ByteAlphabet& alphabet() {
-  static const ByteAlphabet kAlphabet;
-  return kAlphabet;
-}
 
 std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
   return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32) | static_cast<std::uint32_t>(right);
@@ -377,8 +339,8 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& tokenizer_json) {
 Result<Tokenizer> Tokenizer::parse(std::string_view text, std::string_view source_name) {
   auto impl = std::make_unique<Impl>();
   Status status = sdk::guarded([&]() -> Status {
-    const json root = json::parse(text.begin(), text.end(), nullptr, false);
-    if (root.is_discarded()) return fail(Code::invalid_argument, "{}: not valid JSON", source_name);
+    const json root = parse_json(text);
+    if (root.is_discarded()) return fail(Code::invalid_argument, "{}: not valid JSON, or nested too deep", source_name);
     return impl->read(root, source_name);
   });
   if (!status.ok()) return status;

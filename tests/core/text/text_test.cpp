@@ -162,7 +162,9 @@ TEST_CASE("a tokenizer that is not implemented is refused by name, and a broken 
   message("/added_tokens/0/lstrip", true);
   for (const char* text : {"", "{", "[]", "null", "{\"model\": {\"vocab\": \"\xFF\"}}"})
     CHECK_FALSE(Tokenizer::parse(text, "t").ok());
-  CHECK_FALSE(Tokenizer::parse(std::string(100'000, '['), "t").ok());
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  for (const std::string& text : {deep, deep.substr(0, 1'000'000), "{\"model\": " + deep + "}"})
+    CHECK_FALSE(Tokenizer::parse(text, "t").ok());
   CHECK(Tokenizer::load("no/such/file").status().code == Code::not_found);
 }
 
