@@ -136,7 +136,8 @@ Result<ChatTemplate> ChatTemplate::load(const std::filesystem::path& model_dir, 
   const auto start = tokenizer.id_of("<|im_start|>"), end = tokenizer.id_of("<|im_end|>");
   if (!start || !end || !tokenizer.is_special(*start) || !tokenizer.is_special(*end))
     return fail(Code::invalid_argument,
-                "{}: the chat template is ChatML, but the tokenizer lacks the special tokens <|im_start|> and <|im_end|>",
+                "{}: the chat template is ChatML, but the tokenizer lacks "
+                "the special tokens <|im_start|> and <|im_end|>",
                 source.string());
   chat.present_ = true;
   chat.start_ = *start;

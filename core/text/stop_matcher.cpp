@@ -31,7 +31,8 @@ StopMatcher::Output StopMatcher::push(std::string_view text) {
   std::size_t keep = stops_.empty() ? 0 : std::min(all.size(), stops_.front().size() - 1);
   for (; keep > 0; --keep) {
     const std::string_view tail = all.substr(all.size() - keep);
-    if (std::any_of(stops_.begin(), stops_.end(), [&](const std::string& stop) { return stop.starts_with(tail); })) break;
+    const auto begins = [&](const std::string& stop) { return stop.starts_with(tail); };
+    if (std::any_of(stops_.begin(), stops_.end(), begins)) break;
   }
   out.text = held_.substr(0, held_.size() - keep);
   held_.erase(0, held_.size() - keep);

@@ -211,8 +211,8 @@ Status Tokenizer::Impl::read_merges(const json& list, std::string_view source) {
       return fail(Code::invalid_argument, "{}: merge {} is neither [\"a\", \"b\"] nor \"a b\"", source, rank);
     const auto a = ids.find(left), b = ids.find(right), both = ids.find(left + right);
     if (a == ids.end() || b == ids.end() || both == ids.end())
-      return fail(Code::invalid_argument, "{}: merge {} (\"{}\" and \"{}\") uses a token that model.vocab lacks", source,
-                  rank, left, right);
+      return fail(Code::invalid_argument, "{}: merge {} (\"{}\" and \"{}\") uses a token that model.vocab lacks",
+                  source, rank, left, right);
     merges[pair_key(a->second, b->second)] = {rank++, both->second};
   }
   return {};
@@ -221,14 +221,19 @@ Status Tokenizer::Impl::read_merges(const json& list, std::string_view source) {
 Status Tokenizer::Impl::read_model(const json& model, std::string_view source) {
   if (!model.is_object()) return fail(Code::invalid_argument, "{}: model must be an object", source);
   const json type = model.value("type", json("BPE"));
-  if (type != "BPE") return fail(Code::unsupported, "{}: model.type is {}; only \"BPE\" is implemented", source, type.dump());
-  for (const char* name : {"byte_fallback", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"}) {
+  if (type != "BPE")
+    return fail(Code::unsupported, "{}: model.type is {}; only \"BPE\" is implemented", source, type.dump());
+  for (const char* name : {"byte_fallback", "dropout", "unk_token", "continuing_subword_prefix",
+                           "end_of_word_suffix"}) {
     const json value = model.value(name, json());
     const bool off = value.is_null() || value == false || value == "" || (value.is_number() && value == 0);
-    if (!off) return fail(Code::unsupported, "{}: model.{} is {}; only null or false is implemented", source, name, value.dump());
+    if (!off)
+      return fail(Code::unsupported, "{}: model.{} is {}; only null or false is implemented", source, name,
+                  value.dump());
   }
   const json ignore = model.value("ignore_merges", json(false));
-  if (!ignore.is_boolean()) return fail(Code::invalid_argument, "{}: model.ignore_merges must be true or false", source);
+  if (!ignore.is_boolean())
+    return fail(Code::invalid_argument, "{}: model.ignore_merges must be true or false", source);
   ignore_merges = ignore.get<bool>();
   const auto vocab = model.find("vocab");
   if (vocab == model.end() || !vocab->is_object())
@@ -253,7 +258,8 @@ Status Tokenizer::Impl::read_added(const json& list, std::string_view source) {
       return fail(Code::invalid_argument, "{}: added token \"{}\" is empty or listed twice", source, content);
     for (const char* name : {"lstrip", "rstrip", "single_word"})
       if (entry.value(name, json(false)) != false)
-        return fail(Code::unsupported, "{}: added token \"{}\" has {}; only false is implemented", source, content, name);
+        return fail(Code::unsupported, "{}: added token \"{}\" has {}; only false is implemented", source, content,
+                    name);
     const auto known = ids.find(content);
     if (known == ids.end()) {
       TESSERA_TRY(add(content, entry["id"], source));
@@ -300,12 +306,14 @@ Status Tokenizer::Impl::read_pre_tokenizer(const json& node, std::string_view so
   PCRE2_SIZE offset = 0;
   pattern.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(digits ? kDigitsByteLevel : kByteLevel),
                               PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED, &error, &offset, nullptr));
-  if (!pattern) return fail(Code::internal, "the pre-tokenizer pattern does not compile: PCRE2 error {} at {}", error, offset);
+  if (!pattern)
+    return fail(Code::internal, "the pre-tokenizer pattern does not compile: PCRE2 error {} at {}", error, offset);
   return {};
 }
 
 Status Tokenizer::Impl::read(const json& root, std::string_view source) {
-  if (!root.is_object()) return fail(Code::invalid_argument, "{}: not a JSON object; a tokenizer.json was wanted", source);
+  if (!root.is_object())
+    return fail(Code::invalid_argument, "{}: not a JSON object; a tokenizer.json was wanted", source);
   const auto type_of = [&](const char* name) {
     const json node = root.value(name, json());
     if (node.is_null()) return std::string();
@@ -315,7 +323,8 @@ Status Tokenizer::Impl::read(const json& root, std::string_view source) {
   if (const std::string type = type_of("normalizer"); !type.empty())
     return fail(Code::unsupported, "{}: normalizer {} is not implemented; only null is", source, type);
   if (const std::string type = type_of("post_processor"); !type.empty() && type != "ByteLevel")
-    return fail(Code::unsupported, "{}: post_processor {} is not implemented; only null and ByteLevel are", source, type);
+    return fail(Code::unsupported, "{}: post_processor {} is not implemented; only null and ByteLevel are", source,
+                type);
   if (const std::string type = type_of("decoder"); type != "ByteLevel")
     return fail(Code::unsupported, "{}: decoder {} is not implemented; only ByteLevel is", source,
                 type.empty() ? "null" : type);

@@ -37,7 +37,8 @@ std::string decode(const Tokenizer& tokenizer, const Ids& ids) {
 }
 
 std::string random_bytes(Random& random, std::size_t size) {
-  const std::vector<std::string> parts = {" ", "\n", "'", "s", "ll", "a", "1", "\xC2\xA0", "\xE6\x9D\xB1", "\xF0\x9F\x99\x82",
+  const std::vector<std::string> parts = {" ", "\n", "'", "s", "ll", "a", "1", "\xC2\xA0", "\xE6\x9D\xB1",
+                                          "\xF0\x9F\x99\x82",
                                           "\xE6\x9D", "\xFF", "\xED\xA0\x80", "\xF0\x9F", "<|im_end|>"};
   std::string out;
   while (out.size() < size) {
