@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -80,6 +81,10 @@ struct Override {
 /// Environment: TESSERA_SECTION__KEY=value (double underscore for the dot).
 Result<Config> load_config(const std::optional<std::filesystem::path>& file,
                            const std::map<std::string, std::string>& environment, std::span<const Override> overrides);
+
+/// The same for a text in memory; `source` is how errors name it.
+Result<Config> parse_config(std::string_view text, const std::string& source,
+                            const std::map<std::string, std::string>& environment, std::span<const Override> overrides);
 
 /// The resolved configuration as YAML that load_config reads back to the same values.
 std::string to_yaml(const Config& config);
