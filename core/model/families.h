@@ -12,6 +12,9 @@ namespace tessera {
 
 inline constexpr std::int64_t kMaxVocab = 1 << 22;
 
+/// A value for an error message: short, and never a walk into a hostile file's nesting.
+std::string shown(const nlohmann::json& value);
+
 /// Reads keys of one config.json; the first mistake is kept and later reads return their fallback.
 class ConfigReader {
  public:

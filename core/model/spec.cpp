@@ -1,5 +1,6 @@
 #include "model/spec.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -12,20 +13,22 @@ namespace {
 
 Result<std::string> read_file(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) return fail(Code::not_found, "{}: cannot be read; wanted a model folder with config.json", path.string());
+  if (!in) return fail(Code::not_found, "{}: cannot be read; wanted a file of a model folder", path.string());
   std::ostringstream text;
   text << in.rdbuf();
   return text.str();
 }
 
 /// Ids of eos_token_id: a number, a list of numbers or null.
-Status read_eos(const nlohmann::json& json, const std::string& source, std::vector<std::int32_t>& eos) {
+Status read_eos(const nlohmann::json& json, const std::string& source, std::int32_t vocab,
+                std::vector<std::int32_t>& eos) {
   const auto found = json.find("eos_token_id");
   if (found == json.end() || found->is_null()) return {};
   const nlohmann::json ids = found->is_array() ? *found : nlohmann::json::array({*found});
   for (const nlohmann::json& id : ids) {
-    if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() > kMaxVocab)
-      return fail(Code::invalid_argument, "{}: eos_token_id holds {}; wanted token ids", source, id.dump());
+    if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() >= vocab)
+      return fail(Code::invalid_argument, "{}: eos_token_id holds {}; wanted token ids from 0 to {}", source, shown(id),
+                  vocab - 1);
     const auto value = id.get<std::int32_t>();
     if (std::find(eos.begin(), eos.end(), value) == eos.end()) eos.push_back(value);
   }
@@ -34,7 +37,9 @@ Status read_eos(const nlohmann::json& json, const std::string& source, std::vect
 
 }  // namespace
 
-float DecoderSpec::attention_scale() const { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim))); }
+float DecoderSpec::attention_scale() const {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+}
 
 std::int64_t DecoderSpec::parameters() const {
   const std::int64_t h = hidden, q = q_width(), kv = kv_width(), m = intermediate;
@@ -49,20 +54,21 @@ std::int64_t DecoderSpec::parameters() const {
 Result<DecoderSpec> parse_spec(std::string_view text, std::string_view source_name) {
   const std::string source(source_name);
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_object()) return fail(Code::invalid_argument, "{}: is no JSON object; wanted a model's config.json", source);
+  if (!json.is_object())
+    return fail(Code::invalid_argument, "{}: is no JSON object; wanted a model's config.json", source);
   const auto type = json.find("model_type");
   if (type == json.end() || !type->is_string())
     return fail(Code::invalid_argument, "{}: has no text model_type; wanted one of {}", source, known_families());
   const Family* family = find_family(type->get<std::string>());
   if (family == nullptr)
-    return fail(Code::unsupported, "{}: model_type '{}' is not served yet; wanted one of {}", source,
-                type->get<std::string>(), known_families());
+    return fail(Code::unsupported, "{}: model_type {} is not served yet; wanted one of {}", source, shown(*type),
+                known_families());
   ConfigReader reader(json, source);
   DecoderSpec spec;
   spec.family = family->name;
   family->describe(reader, spec);
   if (!reader.status().ok()) return reader.status();
-  TESSERA_TRY(read_eos(json, source, spec.eos));
+  TESSERA_TRY(read_eos(json, source, spec.vocab, spec.eos));
   return spec;
 }
 
@@ -73,12 +79,14 @@ Result<DecoderSpec> read_spec(const std::filesystem::path& model_dir) {
   auto spec = parse_spec(*text, path.string());
   if (!spec.ok()) return spec.status();
   const std::filesystem::path generation = model_dir / "generation_config.json";
-  if (std::filesystem::exists(generation)) {
+  std::error_code error;
+  if (std::filesystem::exists(generation, error)) {
     auto extra = read_file(generation);
     if (!extra.ok()) return extra.status();
     const nlohmann::json json = nlohmann::json::parse(*extra, nullptr, false);
-    if (!json.is_object()) return fail(Code::invalid_argument, "{}: is no JSON object", generation.string());
-    TESSERA_TRY(read_eos(json, generation.string(), spec->eos));
+    if (!json.is_object())
+      return fail(Code::invalid_argument, "{}: is no JSON object; wanted one, or no such file", generation.string());
+    TESSERA_TRY(read_eos(json, generation.string(), spec->vocab, spec->eos));
   }
   return spec;
 }
