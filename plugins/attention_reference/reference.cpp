@@ -11,9 +11,11 @@ namespace sdk = tessera::sdk;
 /// score = s * tree over 32 lanes; lane d chains q[d] k[d], then fma with d + 32, d + 64, ...
 TESSERA_INLINE float score(const float* q, const float* k, std::int32_t head_dim, float scale) {
   float lanes[sdk::kLanes];
-  for (int d = 0; d < sdk::kLanes; ++d) lanes[d] = q[d] * k[d];
-  for (std::int32_t begin = sdk::kLanes; begin < head_dim; begin += sdk::kLanes)
-    for (int d = 0; d < sdk::kLanes; ++d) lanes[d] = sdk::fma_f32(q[begin + d], k[begin + d], lanes[d]);
+  for (int lane = 0; lane < sdk::kLanes; ++lane) {
+    float sum = q[lane] * k[lane];
+    for (std::int32_t d = lane + sdk::kLanes; d < head_dim; d += sdk::kLanes) sum = sdk::fma_f32(q[d], k[d], sum);
+    lanes[lane] = sum;
+  }
   return sdk::fold_32(lanes) * scale;
 }
 

@@ -47,7 +47,7 @@ Status read_threads(sdk::Host& host, int* out) {
   const char* text = nullptr;
   if (Status status = host.option_text("threads", "auto", &text); !status.ok()) return status;
   if (std::strcmp(text, "auto") == 0) {
-    *out = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    *out = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 256);
     return {};
   }
   std::int64_t threads = 0;
@@ -71,6 +71,28 @@ float widen_f16(std::uint16_t bits) {
   }
   const std::uint32_t wide = exponent == 31 ? 255u : exponent + 112u;
   return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
+}
+
+/// rows[output][k] -> data[panel][k][64], in squares of 64 by 64 so that reads and writes both stay in the cache.
+void pack_panel(const std::vector<const char*>& rows, sdk::DType stored, std::int64_t panel, std::int32_t inputs,
+                void* data) {
+  const std::int64_t first = panel * kPanel;
+  const std::int64_t count = std::min<std::int64_t>(kPanel, static_cast<std::int64_t>(rows.size()) - first);
+  for (std::int64_t begin = 0; begin < inputs; begin += kPanel)
+    for (std::int64_t o = 0; o < count; ++o) {
+      const char* row = rows[static_cast<std::size_t>(first + o)];
+      const std::int64_t end = std::min<std::int64_t>(begin + kPanel, inputs);
+      const std::int64_t base = first * inputs + o;
+      for (std::int64_t k = begin; k < end; ++k) {
+        const std::int64_t target = base + k * kPanel;
+        if (stored == sdk::DType::f32)
+          static_cast<float*>(data)[target] = reinterpret_cast<const float*>(row)[k];
+        else if (stored == sdk::DType::bf16)
+          static_cast<std::uint16_t*>(data)[target] = reinterpret_cast<const std::uint16_t*>(row)[k];
+        else
+          static_cast<float*>(data)[target] = widen_f16(reinterpret_cast<const std::uint16_t*>(row)[k]);
+      }
+    }
 }
 
 }  // namespace
@@ -135,6 +157,8 @@ Status CpuBackend::download(void* host, const void* device, std::size_t bytes) n
 Status CpuBackend::prepare_linear(const sdk::HostMatrix* parts, std::size_t count, const float* bias,
                                   const sdk::Linear** out) noexcept {
   return sdk::guarded([&]() -> Status {
+    if (count == 0 || parts[0].cols <= 0)
+      return sdk::fail(Code::invalid_argument, "a linear weight has no parts or no inputs");
     const sdk::DType stored = parts[0].dtype;
     const bool bf16 = stored == sdk::DType::bf16;
     const std::int32_t inputs = parts[0].cols;
@@ -145,28 +169,20 @@ Status CpuBackend::prepare_linear(const sdk::HostMatrix* parts, std::size_t coun
       outputs += parts[i].rows;
     }
     if (stored != sdk::DType::f32 && stored != sdk::DType::bf16 && stored != sdk::DType::f16)
-      return sdk::fail(Code::unsupported, std::string("weights of type ") + sdk::dtype_name(stored) + "; wanted f32, bf16 or f16");
+      return sdk::fail(Code::unsupported, std::string("weights of type ") + sdk::dtype_name(stored) +
+                                              "; wanted f32, bf16 or f16");
     const std::size_t element = bf16 ? 2 : 4;
     const std::int64_t panels = (outputs + kPanel - 1) / kPanel;
     auto weight = std::make_unique<Weight>();
     void* data = nullptr;
     const std::size_t bytes = static_cast<std::size_t>(panels) * static_cast<std::size_t>(inputs) * kPanel * element;
     if (Status status = allocate(bytes, &data); !status.ok()) return status;
-    std::int64_t output = 0;
+    std::vector<const char*> rows;
     for (std::size_t part = 0; part < count; ++part)
-      for (std::int32_t row = 0; row < parts[part].rows; ++row, ++output) {
-        const std::int64_t source = static_cast<std::int64_t>(row) * inputs;
-        const std::int64_t base = (output / kPanel) * inputs * kPanel + output % kPanel;
-        for (std::int32_t k = 0; k < inputs; ++k) {
-          const std::int64_t target = base + static_cast<std::int64_t>(k) * kPanel;
-          if (stored == sdk::DType::f32)
-            static_cast<float*>(data)[target] = static_cast<const float*>(parts[part].data)[source + k];
-          else if (bf16)
-            static_cast<std::uint16_t*>(data)[target] = static_cast<const std::uint16_t*>(parts[part].data)[source + k];
-          else
-            static_cast<float*>(data)[target] = widen_f16(static_cast<const std::uint16_t*>(parts[part].data)[source + k]);
-        }
-      }
+      for (std::size_t row = 0; row < static_cast<std::size_t>(parts[part].rows); ++row)
+        rows.push_back(static_cast<const char*>(parts[part].data) +
+                       row * static_cast<std::size_t>(inputs) * sdk::dtype_bytes(stored));
+    sdk::parallel_for(*pool_, panels, [&](std::int64_t panel) { pack_panel(rows, stored, panel, inputs, data); });
     void* kept_bias = nullptr;
     if (bias != nullptr) {
       const std::size_t size = static_cast<std::size_t>(outputs) * sizeof(float);

@@ -10,64 +10,110 @@ namespace {
 namespace sdk = tessera::sdk;
 
 constexpr int kSegment = sdk::kLinearSegment;
-constexpr int kTile = Vec::kWidth * Vec::kVectors;  // outputs of one register tile
-constexpr int kWidenRows = 8;                       // from here on widening a block once pays
+constexpr int kTileRows = 6;
+constexpr int kWidenRows = 8;  // from here on widening a block once pays
 
-/// `Rows` chains of one segment for kTile outputs: acc = fma(x[k], w[k], acc), k ascending, from +0. The first segment
-/// is stored, later ones are added to what is there. `valid` outputs are written.
+/// Vectors of outputs one register tile spans, so that rows * vectors accumulators and the weights fit the registers
+/// (32 of AVX-512, 16 of AVX2) and one row alone has chains enough to hide the latency of an fma.
+constexpr int vectors_of(int rows) {
+  if (Vec::kWidth == 16) return 4;
+  if (Vec::kWidth == 8) return rows == 1 ? 8 : rows == 2 ? 4 : 2;
+  return 4;
+}
+
+/// The tail of the last panel. Out of line: it is rare, and its code would cost the loop of every tile its registers.
+[[gnu::noinline]] void finish_part(const float* out, float* y, bool first, int valid, const float* bias) {
+  for (int i = 0; i < valid; ++i) {
+    const float sum = first ? out[i] : y[i] + out[i];
+    y[i] = bias == nullptr ? sum : sum + bias[i];
+  }
+}
+
+/// Accumulators of `Rows` rows by `N` vectors.
+template <int Rows, int N>
+struct Tile {
+  Strip<N> row;
+  Tile<Rows - 1, N> rest;
+  TESSERA_INLINE void clear() { row.clear(), rest.clear(); }
+  TESSERA_INLINE void step(const float* x, std::int64_t stride, const Strip<N>& w) {
+    row.fma(Vec::broadcast(*x), w), rest.step(x + stride, stride, w);
+  }
+  /// y = tile, or y + tile after the first segment; then + bias. Only `valid` outputs are touched.
+  TESSERA_INLINE void finish(float* y, std::int64_t stride, bool first, int valid, const float* bias) {
+    if (valid == N * Vec::kWidth) {
+      if (!first) row.add(y);
+      if (bias != nullptr) row.add(bias);
+      row.store(y);
+    } else {
+      float out[N * Vec::kWidth];
+      row.store(out);
+      finish_part(out, y, first, valid, bias);
+    }
+    rest.finish(y + stride, stride, first, valid, bias);
+  }
+};
+
+template <int N>
+struct Tile<0, N> {
+  TESSERA_INLINE void clear() {}
+  TESSERA_INLINE void step(const float*, std::int64_t, const Strip<N>&) {}
+  TESSERA_INLINE void finish(float*, std::int64_t, bool, int, const float*) {}
+};
+
+/// One segment of one panel against some rows.
+struct Block {
+  const float* x;  // at the first row and the segment's first k
+  std::int64_t x_stride;
+  float* y;  // at the first row and the panel's first output
+  std::int64_t y_stride;
+  int k_count;
+  bool first;         // the first segment is stored, later ones are added to what is there
+  int valid;          // outputs of this panel
+  const float* bias;  // at the panel's first output, in the last segment only; else null
+};
+
+/// `Rows` rows from `row` on: for each output acc = fma(x[k], w[k], acc), k ascending, from +0.
+/// Out of line (with internal linkage), so that registers are allotted for this loop alone.
 template <int Rows, class Weight>
-TESSERA_INLINE void tile(const Weight* w, const float* x, std::int64_t x_stride, float* y, std::int64_t y_stride,
-                         int k_count, bool first, int valid, const float* bias) {
-  Vec acc[Rows][Vec::kVectors];
-  for (int r = 0; r < Rows; ++r)
-    for (int v = 0; v < Vec::kVectors; ++v) acc[r][v] = Vec::zero();
-  for (int k = 0; k < k_count; ++k) {
-    Vec weights[Vec::kVectors];
-    for (int v = 0; v < Vec::kVectors; ++v) weights[v] = Vec::load(w + k * kPanel + v * Vec::kWidth);
-    for (int r = 0; r < Rows; ++r) {
-      const Vec input = Vec::broadcast(x[r * x_stride + k]);
-      for (int v = 0; v < Vec::kVectors; ++v) acc[r][v] = Vec::fma(input, weights[v], acc[r][v]);
-    }
+[[gnu::noinline]] void tile_at(const Weight* w, const Block& block, std::int64_t row, int part) {
+  constexpr int kVectors = vectors_of(Rows);
+  constexpr int kAhead = 16;  // k positions to prefetch ahead where weights stream from memory
+  const float* x = block.x + row * block.x_stride;
+  w += part;
+  Tile<Rows, kVectors> tile;
+  tile.clear();
+  for (int k = 0; k < block.k_count; ++k) {
+    if (Rows <= 2)
+      for (int i = 0; i < kVectors * Vec::kWidth; i += 64 / static_cast<int>(sizeof(Weight)))
+        __builtin_prefetch(w + (k + kAhead) * kPanel + i);
+    Strip<kVectors> weights;
+    weights.load(w + k * kPanel);
+    tile.step(x + k, block.x_stride, weights);
   }
-  for (int r = 0; r < Rows; ++r) {
-    float out[kTile];
-    for (int v = 0; v < Vec::kVectors; ++v) acc[r][v].store(out + v * Vec::kWidth);
-    float* target = y + r * y_stride;
-    for (int i = 0; i < valid; ++i) {
-      const float sum = first ? out[i] : target[i] + out[i];
-      target[i] = bias == nullptr ? sum : sum + bias[i];
-    }
-  }
+  const int left = block.valid - part;
+  constexpr int kWide = kVectors * Vec::kWidth;
+  tile.finish(block.y + row * block.y_stride + part, block.y_stride, block.first, left < kWide ? left : kWide,
+              block.bias == nullptr ? nullptr : block.bias + part);
+}
+
+/// Rows [begin, end) in groups of `Rows`; one strip of weights stays in the cache over all of them.
+template <int Rows, class Weight>
+TESSERA_INLINE void sweep(const Weight* w, const Block& block, std::int64_t begin, std::int64_t end) {
+  for (int part = 0; part < block.valid; part += vectors_of(Rows) * Vec::kWidth)
+    for (std::int64_t row = begin; row + Rows <= end; row += Rows) tile_at<Rows>(w, block, row, part);
 }
 
 template <class Weight>
-TESSERA_INLINE void rows_of_tile(const Weight* w, const float* x, std::int64_t x_stride, float* y,
-                                 std::int64_t y_stride, int rows, int k_count, bool first, int valid,
-                                 const float* bias) {
-  int r = 0;
-  for (; r + 6 <= rows; r += 6)
-    tile<6>(w, x + r * x_stride, x_stride, y + r * y_stride, y_stride, k_count, first, valid, bias);
-  const float* rest_x = x + r * x_stride;
-  float* rest_y = y + r * y_stride;
-  switch (rows - r) {
-    case 1: tile<1>(w, rest_x, x_stride, rest_y, y_stride, k_count, first, valid, bias); break;
-    case 2: tile<2>(w, rest_x, x_stride, rest_y, y_stride, k_count, first, valid, bias); break;
-    case 3: tile<3>(w, rest_x, x_stride, rest_y, y_stride, k_count, first, valid, bias); break;
-    case 4: tile<4>(w, rest_x, x_stride, rest_y, y_stride, k_count, first, valid, bias); break;
-    case 5: tile<5>(w, rest_x, x_stride, rest_y, y_stride, k_count, first, valid, bias); break;
+TESSERA_INLINE void panel_segment(const Weight* w, const Block& block, std::int64_t rows) {
+  const std::int64_t whole = rows - rows % kTileRows;
+  if (whole > 0) sweep<kTileRows>(w, block, 0, whole);
+  switch (rows - whole) {
+    case 1: sweep<1>(w, block, whole, rows); break;
+    case 2: sweep<2>(w, block, whole, rows); break;
+    case 3: sweep<3>(w, block, whole, rows); break;
+    case 4: sweep<4>(w, block, whole, rows); break;
+    case 5: sweep<5>(w, block, whole, rows); break;
     default: break;
-  }
-}
-
-template <class Weight>
-TESSERA_INLINE void panel_segment(const Weight* block, const sdk::Matrix& x, const sdk::Matrix& y, std::int64_t output,
-                                  std::int32_t row_begin, std::int32_t row_end, int k_begin, int k_count, int valid,
-                                  const float* bias) {
-  for (int part = 0; part < kPanel; part += kTile) {
-    const int count = valid - part < kTile ? valid - part : kTile;
-    if (count <= 0) return;
-    rows_of_tile(block + part, x.f32(row_begin) + k_begin, x.stride, y.f32(row_begin) + output + part, y.stride,
-                 row_end - row_begin, k_count, k_begin == 0, count, bias == nullptr ? nullptr : bias + part);
   }
 }
 
@@ -75,24 +121,30 @@ void linear_panel(const PackedLinear& weight, std::int64_t panel, const sdk::Mat
                   std::int32_t row_begin, std::int32_t row_end, float* scratch) {
   const std::int64_t output = panel * kPanel;
   const std::int64_t left = weight.outputs - output;
-  const int valid = left < kPanel ? static_cast<int>(left) : kPanel;
+  const int rows = row_end - row_begin;
   for (int k = 0; k < weight.inputs; k += kSegment) {
     const int count = weight.inputs - k < kSegment ? weight.inputs - k : kSegment;
     const bool last = k + count == weight.inputs;
-    const float* bias = last && weight.bias != nullptr ? weight.bias + output : nullptr;
+    const Block block{x.f32(row_begin) + k,
+                      x.stride,
+                      y.f32(row_begin) + output,
+                      y.stride,
+                      count,
+                      k == 0,
+                      left < kPanel ? static_cast<int>(left) : kPanel,
+                      last && weight.bias != nullptr ? weight.bias + output : nullptr};
     const std::int64_t offset = (panel * weight.inputs + k) * kPanel;
     if (!weight.bf16) {
-      panel_segment(static_cast<const float*>(weight.data) + offset, x, y, output, row_begin, row_end, k, count, valid,
-                    bias);
+      panel_segment(static_cast<const float*>(weight.data) + offset, block, rows);
       continue;
     }
     const auto* narrow = static_cast<const std::uint16_t*>(weight.data) + offset;
-    if (row_end - row_begin < kWidenRows) {
-      panel_segment(narrow, x, y, output, row_begin, row_end, k, count, valid, bias);
+    if (rows < kWidenRows) {
+      panel_segment(narrow, block, rows);
       continue;
     }
     for (int i = 0; i < count * kPanel; i += Vec::kWidth) Vec::load(narrow + i).store(scratch + i);
-    panel_segment(static_cast<const float*>(scratch), x, y, output, row_begin, row_end, k, count, valid, bias);
+    panel_segment(static_cast<const float*>(scratch), block, rows);
   }
 }
 

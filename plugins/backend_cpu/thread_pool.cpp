@@ -18,10 +18,17 @@ void pause() {
 }  // namespace
 
 ThreadPool::ThreadPool(int width) {
-  for (int i = 1; i < width; ++i) workers_.emplace_back([this] { work(); });
+  try {
+    for (int i = 1; i < width; ++i) workers_.emplace_back([this] { work(); });
+  } catch (...) {  // the system has no more threads: those started must be joined before the members go
+    stop();
+    throw;
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;

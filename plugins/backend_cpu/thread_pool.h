@@ -22,6 +22,7 @@ class ThreadPool final : public tessera::sdk::Executor {
   void run(std::int64_t count, void (*task)(void*, std::int64_t, std::int64_t), void* context) noexcept override;
 
  private:
+  void stop();
   void work();
   void take_chunks();
 

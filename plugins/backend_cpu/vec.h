@@ -14,7 +14,6 @@ namespace tessera_cpu::TESSERA_ISA {
 
 struct Vec {
   static constexpr int kWidth = 16;
-  static constexpr int kVectors = 4;  // of one register tile: 64 outputs
   __m512 v;
   TESSERA_INLINE static Vec zero() { return {_mm512_setzero_ps()}; }
   TESSERA_INLINE static Vec load(const float* p) { return {_mm512_loadu_ps(p)}; }
@@ -24,6 +23,7 @@ struct Vec {
   }
   TESSERA_INLINE static Vec broadcast(float x) { return {_mm512_set1_ps(x)}; }
   TESSERA_INLINE static Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+  TESSERA_INLINE static Vec add(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
   TESSERA_INLINE void store(float* p) const { _mm512_storeu_ps(p, v); }
 };
 
@@ -31,7 +31,6 @@ struct Vec {
 
 struct Vec {
   static constexpr int kWidth = 8;
-  static constexpr int kVectors = 2;  // 16 outputs: 6 rows of them fill the registers
   __m256 v;
   TESSERA_INLINE static Vec zero() { return {_mm256_setzero_ps()}; }
   TESSERA_INLINE static Vec load(const float* p) { return {_mm256_loadu_ps(p)}; }
@@ -41,6 +40,7 @@ struct Vec {
   }
   TESSERA_INLINE static Vec broadcast(float x) { return {_mm256_set1_ps(x)}; }
   TESSERA_INLINE static Vec fma(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+  TESSERA_INLINE static Vec add(Vec a, Vec b) { return {_mm256_add_ps(a.v, b.v)}; }
   TESSERA_INLINE void store(float* p) const { _mm256_storeu_ps(p, v); }
 };
 
@@ -48,16 +48,41 @@ struct Vec {
 
 struct Vec {
   static constexpr int kWidth = 1;
-  static constexpr int kVectors = 4;
   float v;
   TESSERA_INLINE static Vec zero() { return {0.0f}; }
   TESSERA_INLINE static Vec load(const float* p) { return {*p}; }
   TESSERA_INLINE static Vec load(const std::uint16_t* p) { return {tessera::sdk::widen_bf16(*p)}; }
   TESSERA_INLINE static Vec broadcast(float x) { return {x}; }
   TESSERA_INLINE static Vec fma(Vec a, Vec b, Vec c) { return {tessera::sdk::fma_f32(a.v, b.v, c.v)}; }
+  TESSERA_INLINE static Vec add(Vec a, Vec b) { return {a.v + b.v}; }
   TESSERA_INLINE void store(float* p) const { *p = v; }
 };
 
 #endif
+
+/// `N` neighbouring vectors as members, not as an array, so that the compiler keeps all of them in registers.
+template <int N>
+struct Strip {
+  Vec head;
+  Strip<N - 1> tail;
+  TESSERA_INLINE void clear() { head = Vec::zero(), tail.clear(); }
+  template <class Element>
+  TESSERA_INLINE void load(const Element* p) {
+    head = Vec::load(p), tail.load(p + Vec::kWidth);
+  }
+  TESSERA_INLINE void fma(Vec x, const Strip& w) { head = Vec::fma(x, w.head, head), tail.fma(x, w.tail); }
+  TESSERA_INLINE void add(const float* p) { head = Vec::add(Vec::load(p), head), tail.add(p + Vec::kWidth); }
+  TESSERA_INLINE void store(float* p) const { head.store(p), tail.store(p + Vec::kWidth); }
+};
+
+template <>
+struct Strip<0> {
+  TESSERA_INLINE void clear() {}
+  template <class Element>
+  TESSERA_INLINE void load(const Element*) {}
+  TESSERA_INLINE void fma(Vec, const Strip&) {}
+  TESSERA_INLINE void add(const float*) {}
+  TESSERA_INLINE void store(float*) const {}
+};
 
 }  // namespace tessera_cpu::TESSERA_ISA
