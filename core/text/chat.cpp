@@ -36,6 +36,8 @@ std::string normal_tag(std::string_view body) {
       out += '\'';
     } else if (c == '\n') {
       out += "\\n";
+    } else if (c == '\'') {
+      out += "\\'";  // inside of double quotes
     } else {
       out += c;
     }
@@ -46,6 +48,8 @@ std::string normal_tag(std::string_view body) {
 /// Template text between tags, as an output tag, so that it compares equal to a string that renders the same.
 void append_text(std::string& out, std::string text) {
   if (text.empty()) return;
+  replace_all(text, "\\", "\\\\");  // a backslash or a quote of the text is one, not the start of an escape or a join
+  replace_all(text, "'", "\\'");
   replace_all(text, "\n", "\\n");
   out += "{{'" + text + "'}}";
 }

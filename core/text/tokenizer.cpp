@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "text/byte_alphabet.h"
+#include "text/byte_level_pattern.h"
 #include "text/parse_json.h"
 #include "text/utf8.h"
 
@@ -23,17 +24,6 @@ namespace {
 
 using nlohmann::json;
 constexpr std::uint64_t kMaxIds = 4'000'000;
-
-// White_Space is written out: PCRE2's own \s has U+180E, which Unicode removed from White_Space.
-#define TESSERA_SPACE R"(\t-\r\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})"
-constexpr const char* kByteLevel =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^)" TESSERA_SPACE R"(\p{L}\p{N}]+|[)" TESSERA_SPACE
-    R"(]+(?![^)" TESSERA_SPACE R"(])|[)" TESSERA_SPACE R"(]+)";
-// Digits before ByteLevel: every \p{N} is a piece, and a digit ends the piece before it as the end of the text would.
-constexpr const char* kDigitsByteLevel =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}| ?[^)" TESSERA_SPACE R"(\p{L}\p{N}]+|[)" TESSERA_SPACE
-    R"(]+(?![^)" TESSERA_SPACE R"(\p{N}])|[)" TESSERA_SPACE R"(]+)";
-#undef TESSERA_SPACE
 
 struct CodeFree {
   void operator()(pcre2_code* code) const { pcre2_code_free(code); }
@@ -56,6 +46,7 @@ struct Token {
   std::string bytes;
   bool present = false;
   bool special = false;
+  bool from_text = false;  // a byte or the result of a merge: BPE can give it for plain text
 };
 
 struct Added {
@@ -92,7 +83,8 @@ void Tokenizer::Impl::encode_piece(std::string_view piece, std::vector<std::int3
   if (ignore_merges) {
     std::string written;
     for (const char c : piece) written += alphabet().text[static_cast<unsigned char>(c)];
-    if (const auto found = ids.find(written); found != ids.end()) {
+    const auto found = ids.find(written);
+    if (found != ids.end() && !tokens[static_cast<std::size_t>(found->second)].special) {
       out.push_back(found->second);
       return;
     }
@@ -186,7 +178,7 @@ Status Tokenizer::Impl::add(const std::string& piece, const json& id, std::strin
   if (token.present)
     return fail(Code::invalid_argument, "{}: tokens \"{}\" and \"{}\" both have id {}; ids must differ", source,
                 token.piece, piece, index);
-  token = {piece, alphabet().decode(piece), true, false};
+  token = {piece, alphabet().decode(piece), true, false, false};
   ids.emplace(piece, static_cast<std::int32_t>(index));
   return {};
 }
@@ -213,6 +205,7 @@ Status Tokenizer::Impl::read_merges(const json& list, std::string_view source) {
     if (a == ids.end() || b == ids.end() || both == ids.end())
       return fail(Code::invalid_argument, "{}: merge {} (\"{}\" and \"{}\") uses a token that model.vocab lacks",
                   source, rank, left, right);
+    tokens[static_cast<std::size_t>(both->second)].from_text = true;
     merges[pair_key(a->second, b->second)] = {rank++, both->second};
   }
   return {};
@@ -242,6 +235,7 @@ Status Tokenizer::Impl::read_model(const json& model, std::string_view source) {
   for (std::size_t b = 0; b < 256; ++b) {
     const auto found = ids.find(alphabet().text[b]);
     byte_ids[b] = found == ids.end() ? -1 : found->second;
+    if (byte_ids[b] >= 0) tokens[static_cast<std::size_t>(byte_ids[b])].from_text = true;
   }
   return read_merges(model.value("merges", json::array()), source);
 }
@@ -269,6 +263,11 @@ Status Tokenizer::Impl::read_added(const json& list, std::string_view source) {
     const std::int32_t id = ids.at(content);
     Token& token = tokens[static_cast<std::size_t>(id)];
     token.special = entry.value("special", json(false)) == true;
+    if (token.special && token.from_text)
+      return fail(Code::unsupported,
+                  "{}: special token \"{}\" is also a byte or the result of a merge, so that plain text could become "
+                  "it; special tokens must be out of the reach of BPE",
+                  source, content);
     token.bytes = token.special ? std::string() : content;
     added[static_cast<unsigned char>(content[0])].push_back({content, id, token.special});
   }
