@@ -86,7 +86,7 @@ Status check_case(Bench& bench, Runner& runner, const std::string& suite, const 
                   const std::function<void(const Simulation&, CheckRow&)>& judge = {}) {
   auto simulation = simulate(runner, requests, options);
   if (!simulation.ok()) return simulation.status();
-  CheckRow row{.suite = suite, .name = name};
+  CheckRow row{.suite = suite, .name = name, .note = {}, .failure = {}};
   const auto vocab = static_cast<std::size_t>(runner.spec().vocab);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     if (requests[i].cancel_step < 0 && simulation->traces[i].tokens.size() != wanted[i].tokens.size())
@@ -247,7 +247,7 @@ Status check_kernels(Bench& bench) {
     changed.backend.options.push_back({key, value, {"check", 0, 0}});
     auto runner = Runner::open(changed, bench.registry, {});
     if (!runner.ok()) {
-      CheckRow row{.suite = "kernels", .name = key + " " + value};
+      CheckRow row{.suite = "kernels", .name = key + " " + value, .note = {}, .failure = {}};
       row.note = std::string("skipped: ") + runner.status().message;
       bench.rows.push_back(row);
       bench.progress.advance(1);
