@@ -1,9 +1,10 @@
 #include "config/config.h"
 
-#include <algorithm>
 #include <cctype>
 #include <fstream>
-#include <iterator>
+#include <sstream>
+
+#include <yaml-cpp/eventhandler.h>
 
 #include "config/reader.h"
 
@@ -21,18 +22,34 @@ Status syntax_error(const Where& where, const YAML::Exception& error) {
               where.line == 0 ? "quote the value" : "check indentation, quotes and brackets");
 }
 
+/// Parses without keeping anything.
+class Ignore final : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
 Status apply_text(Config& config, std::string_view text, const std::string& source) {
   const Where where{source, 1, 1};
   if (text.size() > kMaxFileBytes)
     return fail(Code::invalid_argument, "{}: has {} bytes; wanted a configuration of at most {}", source, text.size(),
                 kMaxFileBytes);
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
-    if (documents.size() > 1)
-      return fail(Code::invalid_argument, "{}: holds {} YAML documents; wanted one, without '---' between", source,
-                  documents.size());
-    if (documents.empty()) return {};
-    return config_detail::apply(config, {documents[0], "", where, where, ""});
+    // Not LoadAll: yaml-cpp 0.7 finds documents without end in a stray bracket.
+    std::istringstream stream{std::string(text)};
+    YAML::Parser parser(stream);
+    Ignore ignore;
+    if (parser.HandleNextDocument(ignore) && parser.HandleNextDocument(ignore))
+      return fail(Code::invalid_argument, "{}: goes on after its first YAML document; wanted one, without '---' between",
+                  where.text());
+    return config_detail::apply(config, {YAML::Load(std::string(text)), "", where, where, ""});
   } catch (const YAML::Exception& error) {
     return syntax_error(where, error);
   }

@@ -86,10 +86,10 @@ Status set_listen(Config& config, const Value& value) {
   const std::size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon == 0) return wanted();
   std::string host = text.substr(0, colon);
-  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  if (host.size() > 1 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   else if (host.find(':') != std::string::npos) return wanted();
   auto port = read_int({YAML::Node(text.substr(colon + 1)), value.path, value.where, value.key_where, value.key}, 0, 65535);
-  if (!port.ok() || host.empty()) return wanted();
+  if (!port.ok() || host.empty() || host.find_first_of("[]") != std::string::npos) return wanted();
   config.server.host = host;
   config.server.port = static_cast<std::uint16_t>(*port);
   return {};
