@@ -47,7 +47,8 @@ Status apply_text(Config& config, std::string_view text, const std::string& sour
     YAML::Parser parser(stream);
     Ignore ignore;
     if (parser.HandleNextDocument(ignore) && parser.HandleNextDocument(ignore))
-      return fail(Code::invalid_argument, "{}: goes on after its first YAML document; wanted one, without '---' between",
+      return fail(Code::invalid_argument, "{}: goes on after its first YAML document; wanted one, without '---' "
+                  "between",
                   where.text());
     return config_detail::apply(config, {YAML::Load(std::string(text)), "", where, where, ""});
   } catch (const YAML::Exception& error) {
@@ -104,8 +105,8 @@ Status apply_override(Config& config, const Override& override) {
 
 Status cross_check(const Config& config) {
   if (config.scheduler.step_tokens < config.scheduler.max_batch)
-    return fail(Code::invalid_argument, "scheduler.step_tokens is {} but scheduler.max_batch is {}; wanted step_tokens of at "
-                "least max_batch, so that every running request can advance in each step", config.scheduler.step_tokens,
+    return fail(Code::invalid_argument, "scheduler.step_tokens is {} but scheduler.max_batch is {}; wanted step_tokens of "
+                "at least max_batch, so that every running request can advance in each step", config.scheduler.step_tokens,
                 config.scheduler.max_batch);
   return {};
 }
@@ -125,7 +126,8 @@ std::string Where::text() const {
 }
 
 Result<Config> parse_config(std::string_view text, const std::string& source,
-                            const std::map<std::string, std::string>& environment, std::span<const Override> overrides) {
+                            const std::map<std::string, std::string>& environment,
+                            std::span<const Override> overrides) {
   Config config;
   TESSERA_TRY(apply_text(config, text, source));
   TESSERA_TRY(apply_rest(config, environment, overrides));

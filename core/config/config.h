@@ -55,7 +55,7 @@ struct Config {
     std::int32_t chunk_cap = 0;      // prefill rows of one sequence in one step; 0 = no cap
     std::int32_t max_queue = 64;
   } scheduler;
-  PluginConfig attention{.name = "attention_reference", .path = {}, .options = {}, .where = {}};  // `variant` is an option
+  PluginConfig attention{.name = "attention_reference", .path = {}, .options = {}, .where = {}};  // variant is an option
   std::vector<PluginConfig> protocols{{.name = "openai", .path = {}, .options = {}, .where = {}}};
   struct Server {
     std::string host = "127.0.0.1";

@@ -32,7 +32,8 @@ Set integer(Field field, std::int64_t min, std::int64_t max, const char* zero = 
     }
     auto number = read_int(value, min, max);
     if (!number.ok())
-      return zero == nullptr ? number.status() : refuse(value, fmt::format("{} or a whole number from {} to {}", zero, min, max));
+      return zero == nullptr ? number.status()
+                             : refuse(value, fmt::format("{} or a whole number from {} to {}", zero, min, max));
     target = static_cast<std::remove_reference_t<decltype(target)>>(*number);
     return {};
   };
@@ -66,7 +67,8 @@ Result<std::string> read_profile(const Value& value) {
   auto text = read_text(value);
   if (!text.ok()) return text;
   if (*text == "int8" || *text == "bf16")
-    return fail(Code::unsupported, "{}: model.profile '{}' is not in this build yet; use f32", value.where.text(), *text);
+    return fail(Code::unsupported, "{}: model.profile '{}' is not in this build yet; use f32", value.where.text(),
+                *text);
   if (*text != "f32") return unknown_choice(value, {"f32"});
   return text;
 }
@@ -88,7 +90,8 @@ Status set_listen(Config& config, const Value& value) {
   std::string host = text.substr(0, colon);
   if (host.size() > 1 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   else if (host.find(':') != std::string::npos) return wanted();
-  auto port = read_int({YAML::Node(text.substr(colon + 1)), value.path, value.where, value.key_where, value.key}, 0, 65535);
+  const Value digits{YAML::Node(text.substr(colon + 1)), value.path, value.where, value.key_where, value.key};
+  auto port = read_int(digits, 0, 65535);
   if (!port.ok() || host.empty() || host.find_first_of("[]") != std::string::npos) return wanted();
   config.server.host = host;
   config.server.port = static_cast<std::uint16_t>(*port);
