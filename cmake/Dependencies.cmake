@@ -12,5 +12,4 @@ find_package(prometheus-cpp REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 if(BUILD_TESTING)
   find_package(doctest 2.4 REQUIRED)
-  include(doctest)                            # doctest_discover_tests
 endif()
