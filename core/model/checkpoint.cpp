@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -15,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include "tessera/sdk/numerics.h"
 
 namespace tessera {
 namespace {
@@ -226,14 +226,6 @@ Result<std::map<std::string, std::set<std::string>>> read_index(const fs::path& 
 
 std::string shape_text(std::span<const std::int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-float widen_f16(std::uint16_t bits) {
-  const float sign = (bits & 0x8000u) != 0 ? -1.0f : 1.0f;
-  const std::uint32_t exponent = (bits >> 10) & 31u, mantissa = bits & 1023u;
-  if (exponent == 0) return sign * static_cast<float>(mantissa) * 0x1p-24f;
-  const std::uint32_t wide = exponent == 31 ? 255u : exponent + 112u;
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits & 0x8000u) << 16 | wide << 23 | mantissa << 13);
-}
-
 }  // namespace
 
 struct Checkpoint::Impl {
@@ -366,8 +358,7 @@ std::vector<float> to_f32(const TensorInfo& tensor) {
   if (tensor.dtype == sdk::DType::f32) return values;
   const auto* narrow = reinterpret_cast<const std::uint16_t*>(tensor.data);
   for (std::size_t i = 0; i < count; ++i)
-    values[i] = tensor.dtype == sdk::DType::bf16 ? std::bit_cast<float>(static_cast<std::uint32_t>(narrow[i]) << 16)
-                                                 : widen_f16(narrow[i]);
+    values[i] = tensor.dtype == sdk::DType::bf16 ? sdk::widen_bf16(narrow[i]) : sdk::widen_f16(narrow[i]);
   return values;
 }
 

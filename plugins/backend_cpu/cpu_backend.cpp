@@ -61,18 +61,6 @@ const KernelTable& table_of(CpuIsa isa) {
   return isa == CpuIsa::avx2 ? avx2::kTable : scalar::kTable;
 }
 
-/// Exactly widened f16 (IEEE binary16), subnormals, infinities and NaN included.
-float widen_f16(std::uint16_t bits) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
-  const std::uint32_t exponent = (bits >> 10) & 31u, mantissa = bits & 1023u;
-  if (exponent == 0) {
-    const float value = static_cast<float>(mantissa) * 0x1p-24f;
-    return sign != 0 ? -value : value;
-  }
-  const std::uint32_t wide = exponent == 31 ? 255u : exponent + 112u;
-  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
-}
-
 /// rows[output][k] -> data[panel][k][64], in squares of 64 by 64 so that reads and writes both stay in the cache.
 void pack_panel(const std::vector<const char*>& rows, sdk::DType stored, std::int64_t panel, std::int32_t inputs,
                 void* data) {
@@ -90,7 +78,7 @@ void pack_panel(const std::vector<const char*>& rows, sdk::DType stored, std::in
         else if (stored == sdk::DType::bf16)
           static_cast<std::uint16_t*>(data)[target] = reinterpret_cast<const std::uint16_t*>(row)[k];
         else
-          static_cast<float*>(data)[target] = widen_f16(reinterpret_cast<const std::uint16_t*>(row)[k]);
+          static_cast<float*>(data)[target] = sdk::widen_f16(reinterpret_cast<const std::uint16_t*>(row)[k]);
       }
     }
 }

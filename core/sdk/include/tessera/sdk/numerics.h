@@ -24,6 +24,15 @@ TESSERA_INLINE float widen_bf16(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
+/// IEEE binary16, subnormals, infinities and NaN included; exact.
+TESSERA_INLINE float widen_f16(std::uint16_t bits) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
+  const std::uint32_t exponent = (bits >> 10) & 31u, mantissa = bits & 1023u;
+  const float tiny = static_cast<float>(mantissa) * 0x1p-24f;  // its value when the exponent is 0
+  const std::uint32_t wide = exponent == 31 ? 255u : exponent + 112u;
+  return std::bit_cast<float>(sign | (exponent == 0 ? std::bit_cast<std::uint32_t>(tiny) : wide << 23 | mantissa << 13));
+}
+
 /// e^x within 2 ulp over the whole range, exact at 0, +inf above 88.73, +0 below -103.98, NaN for NaN.
 /// n = round(x / ln 2), r = x - n ln 2 in two fmas, Taylor to r^7 (|r| <= 0.3466, so the rest is < 6e-9), then two
 /// exact powers of two so that only the last product rounds where the result is subnormal.
