@@ -7,6 +7,7 @@ namespace tessera_cpu {
 namespace {
 
 constexpr std::chrono::microseconds kSpin{50};
+constexpr int kSpinsBeforeYield = 2000;
 constexpr std::int64_t kChunksPerThread = 8;  // so that a slow thread holds up little
 
 void pause() {
@@ -48,14 +49,22 @@ void ThreadPool::run(std::int64_t count, void (*task)(void*, std::int64_t, std::
   count_ = count;
   chunk_ = std::max<std::int64_t>(1, count / (width() * kChunksPerThread));
   next_ = 0;
-  busy_ = static_cast<int>(workers_.size());
+  open_ = true;
+  bool sleeping = false;
   {
     const std::lock_guard lock(mutex_);
     ++round_;
+    sleeping = sleepers_ > 0;
   }
-  wake_.notify_all();
+  if (sleeping) wake_.notify_all();
   take_chunks();
-  while (busy_.load(std::memory_order_acquire) != 0) pause();
+  open_ = false;
+  for (int spins = 0; active_ != 0; ++spins) {
+    if (spins < kSpinsBeforeYield)
+      pause();
+    else
+      std::this_thread::yield();  // the worker may be waiting for this very core
+  }
 }
 
 void ThreadPool::take_chunks() {
@@ -68,18 +77,19 @@ void ThreadPool::take_chunks() {
 
 void ThreadPool::work() {
   std::uint64_t seen = 0;
-  while (true) {
+  while (!stop_) {
     const auto deadline = std::chrono::steady_clock::now() + kSpin;
-    while (round_.load(std::memory_order_acquire) == seen && !stop_ && std::chrono::steady_clock::now() < deadline)
-      pause();
-    if (round_.load(std::memory_order_acquire) == seen) {
+    while (round_ == seen && !stop_ && std::chrono::steady_clock::now() < deadline) pause();
+    if (round_ == seen) {
       std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return stop_ || round_.load() != seen; });
+      ++sleepers_;
+      wake_.wait(lock, [&] { return stop_ || round_ != seen; });
+      --sleepers_;
     }
-    if (stop_) return;
-    ++seen;
-    take_chunks();
-    busy_.fetch_sub(1, std::memory_order_release);
+    seen = round_;
+    ++active_;
+    if (open_) take_chunks();
+    --active_;
   }
 }
 
