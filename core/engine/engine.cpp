@@ -73,10 +73,14 @@ void Engine::cancel_all() {
 bool Engine::step() {
   const std::int64_t begin = now_ns();
   const StepPlan plan = scheduler_.plan();
-  if (plan.empty() && plan.preempted.empty()) return false;
+  if (plan.empty() && plan.preempted.empty()) {
+    check(scheduler_.idle(), "nothing is planned while {} sequences wait and {} run", scheduler_.waiting(),
+          scheduler_.running());
+    return false;
+  }
   announce_starts(plan);
   if (Status status = runner_->run(plan, logits_); !status.ok()) {
-    fail_step(status);
+    fail_step(plan, status);
     return true;
   }
   const auto vocab = static_cast<std::size_t>(runner_->spec().vocab);
@@ -173,10 +177,14 @@ void Engine::end(Job& job, sdk::EventKind kind, const Status* status) {
   jobs_.erase(job.ticket);
 }
 
-void Engine::fail_step(const Status& status) {
+void Engine::fail_step(const StepPlan& plan, const Status& status) {
   log(LogLevel::error, "a step failed, its requests end: {}", status.message);
-  // Rows of the step may have been written half: nothing in the pool can be trusted to be what its prefix says.
-  while (!jobs_.empty()) end(*jobs_.begin()->second, sdk::EventKind::failed, &status);
+  // Their rows may have been written half, and over the pages of those the step preempted. All others keep theirs.
+  std::vector<SequenceId> touched = plan.preempted;
+  for (const PlanSlice& slice : plan.slices) touched.push_back(slice.id);
+  for (const SequenceId id : touched)
+    if (const auto found = sequences_.find(id); found != sequences_.end())
+      end(*found->second.job, sdk::EventKind::failed, &status);
   scheduler_.forget_prefixes();
   publish();
 }

@@ -61,7 +61,7 @@ class Engine {
   StepOutcome take_token(const PlanSlice& slice, std::span<const float> logits);
   void deliver(Job& job, std::size_t choice, const Sampled& sampled);
   void end(Job& job, sdk::EventKind kind, const Status* status);
-  void fail_step(const Status& status);
+  void fail_step(const StepPlan& plan, const Status& status);
   void publish();
   sdk::Usage usage(const Job& job) const;
 

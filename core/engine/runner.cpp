@@ -1,6 +1,8 @@
 #include "engine/runner.h"
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -29,6 +31,19 @@ Result<sdk::StepLimits> step_limits(const Config& config, const DecoderSpec& spe
                          .max_pages = batch * pages_for(context)};
 }
 
+/// The weights, and every small file that shapes what the model makes of a request.
+Digest model_digest(const std::filesystem::path& folder, const Digest& weights) {
+  Sha256 hash;
+  hash.add(std::as_bytes(std::span(weights)));
+  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+                           "chat_template.jinja"}) {
+    std::ifstream in(folder / name, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    hash.add(fmt::format("\n{} {}\n", name, bytes.size())).add(bytes);
+  }
+  return hash.finish();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Runner>> Runner::open(const Config& config, Registry& registry, const RunnerOptions& options) {
@@ -47,8 +62,7 @@ Result<std::unique_ptr<Runner>> Runner::open(const Config& config, Registry& reg
   hash.add("tessera 1\n").add(to_hex(runner->model_digest_)).add(config.model.profile);
   for (const sdk::Descriptor* plugin : {&runner->backend_.descriptor(), &runner->attention_.descriptor()})
     hash.add("\n").add(plugin->name).add(" ").add(plugin->version);
-  for (const PluginOption& option : config.attention.options)
-    if (option.key != "isa") hash.add("\n").add(option.key).add("=").add(option.value);
+  for (const PluginOption& option : config.attention.options) hash.add("\n").add(option.key).add("=").add(option.value);
   runner->fingerprint_ = to_hex(hash.finish());
   return runner;
 }
@@ -83,7 +97,7 @@ Status Runner::load_model(const Config& config, const RunnerOptions& options) {
     TESSERA_TRY(checkpoint->all_taken());
     auto digest = checkpoint->digest(progress);
     if (!digest.ok()) return digest.status();
-    model_digest_ = *digest;
+    model_digest_ = model_digest(config.model.path, *digest);
   }
   const sdk::AttentionShape shape{spec_.layers,   spec_.q_heads,           spec_.kv_heads,
                                   spec_.head_dim, spec_.attention_scale(), sdk::DType::f32};

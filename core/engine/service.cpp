@@ -110,8 +110,10 @@ Status Service::submit(const sdk::RequestView& view, sdk::EventSink& sink, std::
     *ticket = next_ticket_++;
     auto answer = std::make_shared<std::promise<Status>>();
     auto verdict = answer->get_future();
-    post([id = *ticket, moved = std::make_shared<Request>(std::move(*request)), &sink, answer](Engine& engine) {
-      answer->set_value(engine.submit(id, std::move(*moved), sink));
+    post([this, id = *ticket, moved = std::make_shared<Request>(std::move(*request)), &sink, answer](Engine& engine) {
+      answer->set_value(state_ == sdk::EngineState::ready
+                            ? engine.submit(id, std::move(*moved), sink)
+                            : fail(Code::unavailable, "the engine is shutting down; try again later"));
     });
     return verdict.get();
   });
