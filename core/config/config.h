@@ -63,7 +63,6 @@ struct Config {
     std::vector<std::string> api_keys;
     std::int32_t max_connections = 512;
     std::int64_t max_body_bytes = 8 << 20;
-    std::int32_t ping_seconds = 10;       // SSE comment while a stream is silent
     std::int32_t drain_seconds = 30;      // what running requests get after SIGTERM
   } server;
   std::vector<std::filesystem::path> plugin_directories;  // plugins.directories

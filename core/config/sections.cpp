@@ -229,7 +229,6 @@ std::vector<Section> make_table() {
         {"api_keys", with(FIELD(server.api_keys), read_texts)},
         {"max_connections", integer(FIELD(server.max_connections), 1, 65536)},
         {"max_body_bytes", integer(FIELD(server.max_body_bytes), 1024, 1 << 30)},
-        {"ping_seconds", integer(FIELD(server.ping_seconds), 1, 3600)},
         {"drain_seconds", integer(FIELD(server.drain_seconds), 0, 3600)},
         {"tls", not_yet("put a TLS proxy in front and remove the key")}},
        {}},

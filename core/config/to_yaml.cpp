@@ -77,7 +77,6 @@ std::string to_yaml(const Config& config) {
     texts(out, "api_keys", config.server.api_keys);
     plain(out, "max_connections", config.server.max_connections);
     plain(out, "max_body_bytes", config.server.max_body_bytes);
-    plain(out, "ping_seconds", config.server.ping_seconds);
     plain(out, "drain_seconds", config.server.drain_seconds);
   });
   section(out, "plugins", [&] { texts(out, "directories", config.plugin_directories); });

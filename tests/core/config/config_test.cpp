@@ -49,7 +49,7 @@ attention: { path: out/attention_exact.cuda.so, variant: wide, options: { split:
 protocols:
   - { name: openai, options: { prefix: /v1 } }
   - path: x/anthropic.so
-server: { listen: "[::1]:0", api_keys: [a, "1"], max_connections: 9, max_body_bytes: 2048, ping_seconds: 1, drain_seconds: 0 }
+server: { listen: "[::1]:0", api_keys: [a, "1"], max_connections: 9, max_body_bytes: 2048, drain_seconds: 0 }
 plugins: { directories: [p, q] }
 log: { level: debug }
 )");
@@ -81,7 +81,6 @@ log: { level: debug }
   CHECK(config.server.api_keys == std::vector<std::string>{"a", "1"});
   CHECK(config.server.max_connections == 9);
   CHECK(config.server.max_body_bytes == 2048);
-  CHECK(config.server.ping_seconds == 1);
   CHECK(config.server.drain_seconds == 0);
   CHECK(config.plugin_directories == std::vector<std::filesystem::path>{"p", "q"});
   CHECK(config.log_level == "debug");
