@@ -33,7 +33,7 @@ int run(Options options) {
     compared += row.compared;
     bits += row.differing_bits;
     failed += row.ok() ? 0 : 1;
-    const std::string verdict = !row.failure.empty() ? "FAILED: " + row.failure : row.ok() ? "ok" : "FAILED";
+    const std::string verdict = !row.failure.empty() ? "FAILED: " + row.failure : row.ok() ? (row.compared > 0 ? "ok" : "not run") : "FAILED";
     table.add({row.suite, row.name, std::to_string(row.compared), std::to_string(row.differing_rows),
                std::to_string(row.differing_bits), std::to_string(row.differing_tokens),
                row.note.empty() ? verdict : verdict + " (" + row.note + ")"});

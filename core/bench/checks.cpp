@@ -246,6 +246,7 @@ Status check_kernels(Bench& bench) {
     std::erase_if(changed.backend.options, [&](const PluginOption& option) { return option.key == key; });
     changed.backend.options.push_back({key, value, {"check", 0, 0}});
     auto runner = Runner::open(changed, bench.registry, {});
+    if (!runner.ok() && runner.status().code != Code::unsupported) return runner.status();
     if (!runner.ok()) {
       CheckRow row{.suite = "kernels", .name = key + " " + value, .note = {}, .failure = {}};
       row.note = std::string("skipped: ") + runner.status().message;

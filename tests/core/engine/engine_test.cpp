@@ -1,0 +1,166 @@
+#include "engine/engine.h"
+
+#include <doctest/doctest.h>
+
+#include "bench/checks.h"
+#include "engine/validate.h"
+
+using namespace tessera;
+
+namespace {
+
+const std::string kModel = std::string(TESSERA_SOURCE_DIR) + "/models/tessera-dense";
+
+Config config_with(const std::string& attention) {
+  Config config;
+  config.model.path = kModel;
+  config.cache.pages = 64;
+  if (!attention.empty())
+    config.attention = {.name = attention,
+                        .path = std::string(TESSERA_BINARY_DIR) + "/bad_plugins/" + attention + ".so",
+                        .options = {},
+                        .where = {}};
+  return config;
+}
+
+Registry registry() { return Registry({std::filesystem::path(TESSERA_BINARY_DIR) / "plugins"}); }
+
+struct Recorder final : sdk::EventSink {
+  void on_event(const sdk::EventView& event) noexcept override {
+    if (event.kind == sdk::EventKind::delta) text += event.text;
+    if (event.kind == sdk::EventKind::choice_done) finish = event.finish;
+    const bool terminal = event.kind == sdk::EventKind::finished || event.kind == sdk::EventKind::failed ||
+                          event.kind == sdk::EventKind::cancelled;
+    if (!terminal) return;
+    ++terminals;
+    last = event.kind;
+    if (event.status != nullptr) reason = event.status->message;
+  }
+  std::string text, reason;
+  sdk::FinishReason finish = sdk::FinishReason::none;
+  sdk::EventKind last = sdk::EventKind::started;
+  int terminals = 0;
+};
+
+Request request_of(std::int32_t prompt, std::int32_t max_tokens) {
+  Request request;
+  for (std::int32_t i = 0; i < prompt; ++i) request.prompt.push_back(100 + i);
+  request.sampling.temperature = 0;
+  request.max_tokens = max_tokens;
+  request.ignore_eos = true;
+  return request;
+}
+
+struct Bench {
+  explicit Bench(const std::string& attention) {
+    const Config config = config_with(attention);
+    auto plugins = registry();
+    auto runner = Runner::open(config, plugins, {});
+    REQUIRE_MESSAGE(runner.ok(), runner.status().message);
+    const SchedulerLimits limits = scheduler_limits(config, **runner);
+    auto loaded = Tokenizer::load(kModel + "/tokenizer.json");
+    REQUIRE(loaded.ok());
+    tokenizer.emplace(std::move(*loaded));
+    engine.emplace(std::move(*runner), limits, *tokenizer, metrics);
+  }
+  bool metric(const std::string& line) const { return metrics.text().find(line + "\n") != std::string::npos; }
+
+  std::optional<Tokenizer> tokenizer;
+  Metrics metrics;
+  std::optional<Engine> engine;
+};
+
+}  // namespace
+
+TEST_CASE("requests end once each, alone or cancelled, and no page stays in use") {
+  Bench bench("");
+  Recorder whole, cancelled;
+  REQUIRE(bench.engine->submit(1, request_of(20, 8), whole).ok());
+  REQUIRE(bench.engine->submit(2, request_of(30, 50), cancelled).ok());
+  bench.engine->step();
+  bench.engine->cancel(2);
+  bench.engine->cancel(2);
+  while (bench.engine->step()) {
+  }
+  CHECK(whole.terminals == 1);
+  CHECK(whole.last == sdk::EventKind::finished);
+  CHECK(whole.finish == sdk::FinishReason::length);
+  CHECK(cancelled.terminals == 1);
+  CHECK(cancelled.last == sdk::EventKind::cancelled);
+  CHECK(bench.metric("tessera_kv_pages_in_use 0"));
+}
+
+TEST_CASE("a stop string ends the answer before it, whatever tokens it is made of") {
+  Bench bench("");
+  Recorder free_run, stopped;
+  REQUIRE(bench.engine->submit(1, request_of(20, 30), free_run).ok());
+  while (bench.engine->step()) {
+  }
+  REQUIRE(free_run.text.size() > 12);
+  Request request = request_of(20, 30);
+  request.stops = {free_run.text.substr(6, 5)};
+  const std::string before = free_run.text.substr(0, free_run.text.find(request.stops[0]));
+  REQUIRE(bench.engine->submit(2, std::move(request), stopped).ok());
+  while (bench.engine->step()) {
+  }
+  CHECK(stopped.text == before);
+  CHECK(stopped.finish == sdk::FinishReason::stop);
+}
+
+TEST_CASE("a plugin that fails in a step ends the requests of that step, and the engine serves on") {
+  Bench bench("fails_in_run");
+  Recorder failing, waiting, later;
+  REQUIRE(bench.engine->submit(1, request_of(60, 4), failing).ok());
+  REQUIRE(bench.engine->step());
+  CHECK(failing.last == sdk::EventKind::failed);
+  CHECK(failing.reason.find("position 40") != std::string::npos);
+  REQUIRE(bench.engine->submit(2, request_of(10, 4), later).ok());
+  while (bench.engine->step()) {
+  }
+  CHECK(later.last == sdk::EventKind::finished);
+  CHECK(failing.terminals == 1);
+  CHECK(bench.metric("tessera_kv_pages_in_use 0"));
+}
+
+TEST_CASE("a plugin that refuses the model's shape refuses the configuration") {
+  auto plugins = registry();
+  const auto runner = Runner::open(config_with("fails_in_bind"), plugins, {});
+  REQUIRE(!runner.ok());
+  CHECK(std::string(runner.status().message).find("serves no shape") != std::string::npos);
+}
+
+TEST_CASE("the fingerprint names the attention plugin and does not depend on threads") {
+  auto plugins = registry();
+  Config config = config_with("");
+  const auto reference = Runner::open(config, plugins, {});
+  config.backend.options = {{"threads", "1", {}}};
+  const auto one_thread = Runner::open(config, plugins, {});
+  const auto plain = Runner::open(config_with("plain"), plugins, {});
+  REQUIRE(reference.ok());
+  REQUIRE(one_thread.ok());
+  REQUIRE(plain.ok());
+  CHECK((*reference)->fingerprint() == (*one_thread)->fingerprint());
+  CHECK((*reference)->fingerprint() != (*plain)->fingerprint());
+}
+
+TEST_CASE("the check catches an attention whose bits depend on its neighbours, and passes the same one without") {
+  for (const bool broken : {true, false}) {
+    auto plugins = registry();
+    Config config = config_with(broken ? "batch_dependent" : "plain");
+    config.cache.pages = 0;
+    const auto rows = run_checks(config, plugins, {{"batch"}, 1});
+    REQUIRE(rows.ok());
+    std::int64_t bits = 0;
+    for (const CheckRow& row : *rows) bits += row.differing_bits;
+    CHECK((bits > 0) == broken);
+  }
+}
+
+TEST_CASE("what the context cannot hold is refused with the numbers") {
+  Request request = request_of(10, 0);
+  CHECK(fit_context(request, 0, {2048, 16}).ok());
+  CHECK(request.max_tokens == 6);
+  const Status status = fit_context(request, 7, {2048, 16});
+  CHECK(status.code == Code::invalid_argument);
+  CHECK(std::string(status.message).find("lower max_tokens to 6") != std::string::npos);
+}
