@@ -3,11 +3,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <thread>
 
 #include "app/common.h"
 #include "base/table.h"
 #include "bench/bench.h"
+#include "bench/roof.h"
 
 namespace tessera::app {
 namespace {
@@ -30,18 +32,26 @@ int run(const Options& options) {
   if (!config.ok()) return report(config.status());
   Registry registry = make_registry(*config);
   const sdk::DType type = options.weights == "bf16" ? sdk::DType::bf16 : sdk::DType::f32;
-  const Roof roof = measure_roof(thread_count(*config));
-  auto rows = options.what == "linear"   ? bench_linear(*config, registry, roof, type)
-              : options.what == "decode" ? bench_decode(*config, registry, roof, type)
-                                         : bench_prefill(*config, registry, roof, type);
+  Roof roof = measure_roof(thread_count(*config));
+  auto rows = options.what == "linear"   ? bench_linear(*config, registry, type)
+              : options.what == "decode" ? bench_decode(*config, registry, type)
+                                         : bench_prefill(*config, registry, type);
   if (!rows.ok()) return report(rows.status());
+  // Clocks and neighbours change: the better of before and after, so that a slow moment does not flatter the rates.
+  const Roof after = measure_roof(roof.threads);
+  roof.flops = std::max(roof.flops, after.flops);
+  roof.bytes_per_second = std::max(roof.bytes_per_second, after.bytes_per_second);
+  const auto of_roof = [&roof](const BenchRow& row) {
+    const double ceiling = (row.unit == "GB/s" ? roof.bytes_per_second : roof.flops) * 1e-9;
+    return ceiling > 0 ? row.rate / ceiling : 0;
+  };
   if (options.json) {
     nlohmann::json json{{"threads", roof.threads}, {"roof_gflops", roof.flops * 1e-9},
                         {"roof_gbytes", roof.bytes_per_second * 1e-9}, {"rows", nlohmann::json::array()}};
     for (const BenchRow& row : *rows)
       json["rows"].push_back({{"name", row.name}, {"median_ms", row.median_ms}, {"fastest_ms", row.fastest_ms},
                               {"slowest_ms", row.slowest_ms}, {"rate", row.rate}, {"unit", row.unit},
-                              {"of_roof", row.of_roof}, {"tokens_per_second", row.tokens_per_second}});
+                              {"of_roof", of_roof(row)}, {"tokens_per_second", row.tokens_per_second}});
     fmt::print("{}\n", json.dump(2));
     return 0;
   }
@@ -51,7 +61,7 @@ int run(const Options& options) {
   for (const BenchRow& row : *rows)
     table.add({row.name, fmt::format("{:.3f}", row.median_ms), fmt::format("{:.3f}", row.fastest_ms),
                fmt::format("{:.3f}", row.slowest_ms), fmt::format("{:.1f}", row.rate), row.unit,
-               fmt::format("{:.0f} %", row.of_roof * 100),
+               fmt::format("{:.0f} %", of_roof(row) * 100),
                row.tokens_per_second > 0 ? fmt::format("{:.1f}", row.tokens_per_second) : "-"});
   fmt::print("{}", table.text());
   return 0;

@@ -27,14 +27,14 @@ Times time_rounds(int rounds, const std::function<void()>& work) {
   return {times[times.size() / 2], times.front(), times.back()};
 }
 
-BenchRow flops_row(std::string name, const Times& t, double flops, const Roof& roof, double tokens) {
+BenchRow flops_row(std::string name, const Times& t, double flops, double tokens) {
   return {std::move(name), t.median * 1e3, t.fastest * 1e3, t.slowest * 1e3, flops / t.median * 1e-9, "GFLOP/s",
-          roof.flops > 0 ? flops / t.median / roof.flops : 0, tokens / t.median};
+          tokens / t.median};
 }
 
-BenchRow bytes_row(std::string name, const Times& t, double bytes, const Roof& roof, double tokens) {
+BenchRow bytes_row(std::string name, const Times& t, double bytes, double tokens) {
   return {std::move(name), t.median * 1e3, t.fastest * 1e3, t.slowest * 1e3, bytes / t.median * 1e-9, "GB/s",
-          roof.bytes_per_second > 0 ? bytes / t.median / roof.bytes_per_second : 0, tokens / t.median};
+          tokens / t.median};
 }
 
 Result<std::unique_ptr<Runner>> random_runner(const Config& config, Registry& registry, sdk::DType type) {
@@ -73,8 +73,7 @@ DecoderSpec bench_spec() {
   return spec;
 }
 
-Result<std::vector<BenchRow>> bench_linear(const Config& config, Registry& registry, const Roof& roof,
-                                           sdk::DType type) {
+Result<std::vector<BenchRow>> bench_linear(const Config& config, Registry& registry, sdk::DType type) {
   auto backend = registry.create<sdk::Backend>(config.backend, sdk::Device::any);
   if (!backend.ok()) return backend.status();
   const sdk::StepLimits limits{1024, 16, 16, 2048, 2048};
@@ -102,14 +101,13 @@ Result<std::vector<BenchRow>> bench_linear(const Config& config, Registry& regis
       if (!status.ok()) return status;
       const double flops = 2.0 * count * shape.inputs * shape.outputs;
       rows.push_back(flops_row(fmt::format("{} rows, {} -> {}, {}", count, shape.inputs, shape.outputs,
-                                           sdk::dtype_name(type)), t, flops, roof, 0));
+                                           sdk::dtype_name(type)), t, flops, 0));
     }
   }
   return rows;
 }
 
-Result<std::vector<BenchRow>> bench_decode(const Config& config, Registry& registry, const Roof& roof,
-                                           sdk::DType type) {
+Result<std::vector<BenchRow>> bench_decode(const Config& config, Registry& registry, sdk::DType type) {
   auto runner = random_runner(config, registry, type);
   if (!runner.ok()) return runner.status();
   std::vector<BenchRow> rows;
@@ -124,13 +122,12 @@ Result<std::vector<BenchRow>> bench_decode(const Config& config, Registry& regis
       if (status.ok()) status = (*runner)->run(plan, logits);
     });
     if (!status.ok()) return status;
-    rows.push_back(bytes_row(fmt::format("decode, {} sequences, {}", batch, sdk::dtype_name(type)), t, bytes, roof, batch));
+    rows.push_back(bytes_row(fmt::format("decode, {} sequences, {}", batch, sdk::dtype_name(type)), t, bytes, batch));
   }
   return rows;
 }
 
-Result<std::vector<BenchRow>> bench_prefill(const Config& config, Registry& registry, const Roof& roof,
-                                            sdk::DType type) {
+Result<std::vector<BenchRow>> bench_prefill(const Config& config, Registry& registry, sdk::DType type) {
   auto runner = random_runner(config, registry, type);
   if (!runner.ok()) return runner.status();
   const DecoderSpec spec = bench_spec();
@@ -146,8 +143,7 @@ Result<std::vector<BenchRow>> bench_prefill(const Config& config, Registry& regi
       if (status.ok()) status = (*runner)->run(plan, logits);
     });
     if (!status.ok()) return status;
-    rows.push_back(flops_row(fmt::format("prefill of {}, {}", count, sdk::dtype_name(type)), t, per_row * count, roof,
-                             count));
+    rows.push_back(flops_row(fmt::format("prefill of {}, {}", count, sdk::dtype_name(type)), t, per_row * count, count));
   }
   return rows;
 }

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "bench/roof.h"
 #include "config/config.h"
 #include "model/spec.h"
 #include "registry/registry.h"
@@ -17,18 +16,14 @@ struct BenchRow {
   double median_ms, fastest_ms, slowest_ms;
   double rate;            // in `unit`
   std::string unit;       // "GFLOP/s", "GB/s"
-  double of_roof;         // rate over the measured roof
   double tokens_per_second;  // 0 where it has no meaning
 };
 
 /// The 113 M geometry of the published peers: 12 layers, 768 wide, 12/3 heads of 64, 2048 MLP, 50304 vocabulary.
 DecoderSpec bench_spec();
 
-Result<std::vector<BenchRow>> bench_linear(const Config& config, Registry& registry, const Roof& roof,
-                                           sdk::DType weights);
-Result<std::vector<BenchRow>> bench_decode(const Config& config, Registry& registry, const Roof& roof,
-                                           sdk::DType weights);
-Result<std::vector<BenchRow>> bench_prefill(const Config& config, Registry& registry, const Roof& roof,
-                                            sdk::DType weights);
+Result<std::vector<BenchRow>> bench_linear(const Config& config, Registry& registry, sdk::DType weights);
+Result<std::vector<BenchRow>> bench_decode(const Config& config, Registry& registry, sdk::DType weights);
+Result<std::vector<BenchRow>> bench_prefill(const Config& config, Registry& registry, sdk::DType weights);
 
 }  // namespace tessera
