@@ -2,21 +2,28 @@
 #pragma once
 #include <fmt/format.h>
 
-#include <source_location>
 #include <string_view>
 
 namespace tessera {
 
-[[noreturn]] void abort_with(std::string_view message, std::source_location where);
+/// std::source_location by the compilers' own builtins: clang 14, which builds the fuzz targets, lacks the former.
+struct CallSite {
+  const char* file;
+  int line;
+  const char* function;
+};
+
+[[noreturn]] void abort_with(std::string_view message, CallSite where);
 
 /// Carries the call site beside the format string, so that check() needs no macro.
 template <class... Args>
 struct CheckFormat {
   template <class Text>
-  consteval CheckFormat(const Text& text, std::source_location at = std::source_location::current())  // NOLINT
-      : format(text), where(at) {}
+  consteval CheckFormat(const Text& text, const char* file = __builtin_FILE(), int line = __builtin_LINE(),  // NOLINT
+                        const char* function = __builtin_FUNCTION())
+      : format(text), where{file, line, function} {}
   fmt::format_string<Args...> format;
-  std::source_location where;
+  CallSite where;
 };
 
 /// Aborts with the message and the call site unless `condition` holds. For invariants, never for input.

@@ -35,9 +35,9 @@ void set_log_level(LogLevel lowest) { logger().set_level(to_spdlog(lowest)); }
 
 void log_text(LogLevel level, std::string_view text) { logger().log(to_spdlog(level), "{}", text); }
 
-void abort_with(std::string_view message, std::source_location where) {
-  fmt::print(stderr, "tessera: internal error: {} ({}:{}, {})\n", message, where.file_name(), where.line(),
-             where.function_name());
+void abort_with(std::string_view message, CallSite where) {
+  fmt::print(stderr, "tessera: internal error: {} ({}:{}, {})\n", message, where.file, where.line,
+             where.function);
   std::abort();
 }
 
