@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <sstream>
 #include <vector>  // before library_info.hpp, which forgets it
 
@@ -124,10 +125,12 @@ std::vector<PluginFile> Registry::list() const {
 Result<const sdk::Descriptor*> Registry::open(const fs::path& path) {
   TESSERA_TRY(check_symbol(path));
   try {
-    // Never unloaded: code of a plugin may be referenced until the process ends.
-    auto* library = new boost::dll::shared_library(
-        fs::absolute(path), boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local);
-    const sdk::Descriptor& descriptor = library->get_alias<const sdk::Descriptor>(TESSERA_PLUGIN_SYMBOL);
+    // Never destroyed, so never unloaded: code of a plugin may be referenced until the process ends.
+    static auto& libraries = *new std::map<fs::path, boost::dll::shared_library>;
+    boost::dll::shared_library& library = libraries[fs::absolute(path)];
+    if (!library.is_loaded())
+      library.load(fs::absolute(path), boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local);
+    const sdk::Descriptor& descriptor = library.get_alias<const sdk::Descriptor>(TESSERA_PLUGIN_SYMBOL);
     TESSERA_TRY(check_descriptor(path, descriptor));
     return &descriptor;
   } catch (const std::exception& error) {
