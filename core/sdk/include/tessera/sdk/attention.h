@@ -42,6 +42,11 @@ class Attention {
  public:
   static constexpr Kind kKind = Kind::attention;
 
+  /// Values of the option `variant`, separated by spaces, the default first. Static storage.
+  virtual const char* variants() const noexcept { return "auto"; }
+  /// With kPortableBits: whether this instance gives the reference's bits. A plugin may have variants that do not.
+  virtual bool exact() const noexcept { return true; }
+
   /// [control] Once. Refuses a shape it cannot serve, and says why. Device memory is claimed here and nowhere else;
   /// `workspace_bytes` is lent back on every run.
   virtual Status bind(const AttentionShape& shape, const StepLimits& limits, const DeviceContext& device,
