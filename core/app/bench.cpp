@@ -1,14 +1,14 @@
 // tessera bench: speeds beside the roofs measured in the same run.
+#include "bench/bench.h"
+
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "app/common.h"
 #include "base/table.h"
-#include "bench/bench.h"
 #include "bench/roof.h"
 
 namespace tessera::app {
@@ -46,12 +46,19 @@ int run(const Options& options) {
     return ceiling > 0 ? row.rate / ceiling : 0;
   };
   if (options.json) {
-    nlohmann::json json{{"threads", roof.threads}, {"roof_gflops", roof.flops * 1e-9},
-                        {"roof_gbytes", roof.bytes_per_second * 1e-9}, {"rows", nlohmann::json::array()}};
+    nlohmann::json json{{"threads", roof.threads},
+                        {"roof_gflops", roof.flops * 1e-9},
+                        {"roof_gbytes", roof.bytes_per_second * 1e-9},
+                        {"rows", nlohmann::json::array()}};
     for (const BenchRow& row : *rows)
-      json["rows"].push_back({{"name", row.name}, {"median_ms", row.median_ms}, {"fastest_ms", row.fastest_ms},
-                              {"slowest_ms", row.slowest_ms}, {"rate", row.rate}, {"unit", row.unit},
-                              {"of_roof", of_roof(row)}, {"tokens_per_second", row.tokens_per_second}});
+      json["rows"].push_back({{"name", row.name},
+                              {"median_ms", row.median_ms},
+                              {"fastest_ms", row.fastest_ms},
+                              {"slowest_ms", row.slowest_ms},
+                              {"rate", row.rate},
+                              {"unit", row.unit},
+                              {"of_roof", of_roof(row)},
+                              {"tokens_per_second", row.tokens_per_second}});
     fmt::print("{}\n", json.dump(2));
     return 0;
   }
@@ -76,7 +83,9 @@ void add_bench(CLI::App& root, int& exit_code) {
   command->add_option("what", options->what, "linear, decode or prefill")
       ->required()
       ->check(CLI::IsMember({"linear", "decode", "prefill"}));
-  command->add_option("--weights", options->weights, "f32 or bf16")->check(CLI::IsMember({"f32", "bf16"}))->capture_default_str();
+  command->add_option("--weights", options->weights, "f32 or bf16")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->capture_default_str();
   command->add_flag("--json", options->json, "For programs");
   command->callback([options, &exit_code] { exit_code = run(*options); });
 }

@@ -1,9 +1,8 @@
 // tessera check: the promise of docs/numerics.md, tried on this machine.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "app/common.h"
 #include "base/table.h"
@@ -33,17 +32,28 @@ int run(Options options) {
     compared += row.compared;
     bits += row.differing_bits;
     failed += row.ok() ? 0 : 1;
-    const std::string verdict = !row.failure.empty() ? "FAILED: " + row.failure : row.ok() ? (row.compared > 0 ? "ok" : "not run") : "FAILED";
+    const std::string verdict = !row.failure.empty() ? "FAILED: " + row.failure
+                                : row.ok()           ? (row.compared > 0 ? "ok" : "not run")
+                                                     : "FAILED";
     table.add({row.suite, row.name, std::to_string(row.compared), std::to_string(row.differing_rows),
                std::to_string(row.differing_bits), std::to_string(row.differing_tokens),
                row.note.empty() ? verdict : verdict + " (" + row.note + ")"});
-    json.push_back({{"suite", row.suite}, {"case", row.name}, {"rows", row.compared},
-                    {"differing_rows", row.differing_rows}, {"differing_bits", row.differing_bits},
-                    {"differing_tokens", row.differing_tokens}, {"note", row.note}, {"failure", row.failure}});
+    json.push_back({{"suite", row.suite},
+                    {"case", row.name},
+                    {"rows", row.compared},
+                    {"differing_rows", row.differing_rows},
+                    {"differing_bits", row.differing_bits},
+                    {"differing_tokens", row.differing_tokens},
+                    {"note", row.note},
+                    {"failure", row.failure}});
   }
   if (options.json)
-    fmt::print("{}\n", nlohmann::json{{"seed", options.seed}, {"cases", json}, {"rows", compared},
-                                      {"differing_bits", bits}, {"failed_cases", failed}}.dump(2));
+    fmt::print("{}\n", nlohmann::json{{"seed", options.seed},
+                                      {"cases", json},
+                                      {"rows", compared},
+                                      {"differing_bits", bits},
+                                      {"failed_cases", failed}}
+                           .dump(2));
   else
     fmt::print("{}\nseed {}: {} cases, {} logit rows compared, {} differing bits, {} failed cases\n", table.text(),
                options.seed, rows->size(), compared, bits, failed);

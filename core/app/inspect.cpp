@@ -22,13 +22,12 @@ int config_check(const std::string& file) {
 int config_show(const ConfigOptions& options) {
   auto config = options.load();
   if (!config.ok()) return report(config.status());
+  for (std::string& key : config->server.api_keys) key = kHiddenKey;  // this output ends up in bug reports
   fmt::print("{}", to_yaml(*config));
   return 0;
 }
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
+std::string shape_text(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 int inspect(const std::string& folder, bool json, bool with_tensors) {
   auto spec = read_spec(folder);

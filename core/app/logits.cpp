@@ -1,9 +1,8 @@
 // tessera logits: the logits after every token of a list, with a hash of their bits.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "app/common.h"
@@ -36,7 +35,8 @@ Result<std::vector<std::int32_t>> parse_tokens(std::string text, std::int32_t vo
       used = 0;
     }
     if (used != word.size() || value < 0 || value >= vocab)
-      return fail(Code::invalid_argument, "'{}' is no token; wanted ids from 0 to {}, separated by commas", word, vocab - 1);
+      return fail(Code::invalid_argument, "'{}' is no token; wanted ids from 0 to {}, separated by commas", word,
+                  vocab - 1);
     tokens.push_back(static_cast<std::int32_t>(value));
   }
   if (tokens.empty()) return fail(Code::invalid_argument, "no tokens were given; wanted ids like 1,872,3");
@@ -47,8 +47,9 @@ std::vector<std::size_t> best(std::span<const float> logits, std::size_t count) 
   std::vector<std::size_t> order(logits.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   count = std::min(count, order.size());
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
-                    [&](std::size_t a, std::size_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
+  std::partial_sort(
+      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
+      [&](std::size_t a, std::size_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
   order.resize(count);
   return order;
 }

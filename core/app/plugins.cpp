@@ -29,9 +29,16 @@ int list(const ConfigOptions& options, bool json) {
   nlohmann::json rows = nlohmann::json::array();
   for (const PluginFile& file : registry.list()) {
     const bool used = active(*config, file);
-    table.add({file.kind, file.name, file.device, used ? "yes" : "", file.path.string() + (file.exports_plugin ? "" : "  (no plugin)")});
-    rows.push_back({{"kind", file.kind}, {"name", file.name}, {"device", file.device}, {"active", used},
-                    {"path", file.path.string()}, {"plugin", file.exports_plugin}});
+    const std::string variant = used && file.kind == "attention" ? config->attention.option("variant", "auto") : "";
+    table.add({file.kind, file.name, file.device, used ? (variant.empty() ? "yes" : "yes (" + variant + ")") : "",
+               file.path.string() + (file.exports_plugin ? "" : "  (no plugin)")});
+    rows.push_back({{"kind", file.kind},
+                    {"name", file.name},
+                    {"device", file.device},
+                    {"active", used},
+                    {"variant", variant},
+                    {"path", file.path.string()},
+                    {"plugin", file.exports_plugin}});
   }
   if (json)
     fmt::print("{}\n", rows.dump(2));

@@ -46,8 +46,8 @@ class Printer final : public sdk::EventSink {
     const double rest = std::chrono::duration<double>(Clock::now() - first_).count();
     const double rate = rest > 0 ? (usage_.completion_tokens - 1) / rest : 0;
     fmt::print(stderr, "\n{} prompt tokens, {} generated ({}), first token {:.1f} ms, then {:.1f} tokens/s\n",
-               usage_.prompt_tokens, usage_.completion_tokens,
-               reason_ == sdk::FinishReason::stop ? "stop" : "length", first * 1e3, rate);
+               usage_.prompt_tokens, usage_.completion_tokens, reason_ == sdk::FinishReason::stop ? "stop" : "length",
+               first * 1e3, rate);
   }
 
  private:

@@ -36,8 +36,7 @@ void set_log_level(LogLevel lowest) { logger().set_level(to_spdlog(lowest)); }
 void log_text(LogLevel level, std::string_view text) { logger().log(to_spdlog(level), "{}", text); }
 
 void abort_with(std::string_view message, CallSite where) {
-  fmt::print(stderr, "tessera: internal error: {} ({}:{}, {})\n", message, where.file, where.line,
-             where.function);
+  fmt::print(stderr, "tessera: internal error: {} ({}:{}, {})\n", message, where.file, where.line, where.function);
   std::abort();
 }
 

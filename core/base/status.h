@@ -21,8 +21,8 @@ Status fail(Code code, fmt::format_string<Args...> format, Args&&... args) {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}           // NOLINT(google-explicit-constructor)
-  Result(Status status) : status_(std::move(status)) {}   // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
@@ -42,8 +42,7 @@ class [[nodiscard]] Result {
 }  // namespace tessera
 
 /// Returns early with a failed Status.
-#define TESSERA_TRY(expression)                                                \
-  do {                                                                         \
-    if (::tessera::Status tessera_status = (expression); !tessera_status.ok()) \
-      return tessera_status;                                                   \
+#define TESSERA_TRY(expression)                                                                       \
+  do {                                                                                                \
+    if (::tessera::Status tessera_status = (expression); !tessera_status.ok()) return tessera_status; \
   } while (false)

@@ -28,13 +28,13 @@ Times time_rounds(int rounds, const std::function<void()>& work) {
 }
 
 BenchRow flops_row(std::string name, const Times& t, double flops, double tokens) {
-  return {std::move(name), t.median * 1e3, t.fastest * 1e3, t.slowest * 1e3, flops / t.median * 1e-9, "GFLOP/s",
-          tokens / t.median};
+  return {std::move(name),         t.median * 1e3, t.fastest * 1e3,  t.slowest * 1e3,
+          flops / t.median * 1e-9, "GFLOP/s",      tokens / t.median};
 }
 
 BenchRow bytes_row(std::string name, const Times& t, double bytes, double tokens) {
-  return {std::move(name), t.median * 1e3, t.fastest * 1e3, t.slowest * 1e3, bytes / t.median * 1e-9, "GB/s",
-          tokens / t.median};
+  return {std::move(name),         t.median * 1e3, t.fastest * 1e3,  t.slowest * 1e3,
+          bytes / t.median * 1e-9, "GB/s",         tokens / t.median};
 }
 
 Result<std::unique_ptr<Runner>> random_runner(const Config& config, Registry& registry, sdk::DType type) {
@@ -100,8 +100,9 @@ Result<std::vector<BenchRow>> bench_linear(const Config& config, Registry& regis
       });
       if (!status.ok()) return status;
       const double flops = 2.0 * count * shape.inputs * shape.outputs;
-      rows.push_back(flops_row(fmt::format("{} rows, {} -> {}, {}", count, shape.inputs, shape.outputs,
-                                           sdk::dtype_name(type)), t, flops, 0));
+      rows.push_back(
+          flops_row(fmt::format("{} rows, {} -> {}, {}", count, shape.inputs, shape.outputs, sdk::dtype_name(type)), t,
+                    flops, 0));
     }
   }
   return rows;
@@ -143,7 +144,8 @@ Result<std::vector<BenchRow>> bench_prefill(const Config& config, Registry& regi
       if (status.ok()) status = (*runner)->run(plan, logits);
     });
     if (!status.ok()) return status;
-    rows.push_back(flops_row(fmt::format("prefill of {}, {}", count, sdk::dtype_name(type)), t, per_row * count, count));
+    rows.push_back(
+        flops_row(fmt::format("prefill of {}, {}", count, sdk::dtype_name(type)), t, per_row * count, count));
   }
   return rows;
 }

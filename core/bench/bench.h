@@ -14,8 +14,8 @@ namespace tessera {
 struct BenchRow {
   std::string name;
   double median_ms, fastest_ms, slowest_ms;
-  double rate;            // in `unit`
-  std::string unit;       // "GFLOP/s", "GB/s"
+  double rate;               // in `unit`
+  std::string unit;          // "GFLOP/s", "GB/s"
   double tokens_per_second;  // 0 where it has no meaning
 };
 

@@ -55,8 +55,13 @@ Result<std::vector<Trace>> alone(Runner& runner, const Requests& requests) {
     request.arrive_step = 0;
     request.cancel_step = -1;
     const auto rows = std::max<std::int32_t>(runner.limits().max_rows, 1);
-    SimulationOptions options{.limits = {.max_batch = 1, .step_tokens = rows, .chunk_cap = 0, .max_queue = 1,
-                                         .max_context = runner.max_context(), .depths = 1, .prefix_cache = false}};
+    SimulationOptions options{.limits = {.max_batch = 1,
+                                         .step_tokens = rows,
+                                         .chunk_cap = 0,
+                                         .max_queue = 1,
+                                         .max_context = runner.max_context(),
+                                         .depths = 1,
+                                         .prefix_cache = false}};
     auto simulation = simulate(runner, std::span(&request, 1), options);
     if (!simulation.ok()) return simulation.status();
     traces.push_back(std::move(simulation->traces[0]));
@@ -73,8 +78,8 @@ void compare(const Trace& wanted, const Trace& found, std::size_t vocab, CheckRo
     }
     std::int64_t bits = 0;
     for (std::size_t k = i * vocab; k < (i + 1) * vocab; ++k)
-      bits += std::popcount(std::bit_cast<std::uint32_t>(wanted.logits[k]) ^
-                            std::bit_cast<std::uint32_t>(found.logits[k]));
+      bits +=
+          std::popcount(std::bit_cast<std::uint32_t>(wanted.logits[k]) ^ std::bit_cast<std::uint32_t>(found.logits[k]));
     row.differing_bits += bits;
     row.differing_rows += bits != 0 ? 1 : 0;
   }
@@ -108,8 +113,8 @@ Status check_batch(Bench& bench) {
     if (!wanted.ok()) return wanted.status();
     SimulationOptions options{.limits = bench.limits};
     options.limits.max_batch = std::min(size, bench.runner.limits().max_slices);
-    TESSERA_TRY(check_case(bench, bench.runner, "batch", fmt::format("{} ragged requests", size), requests, *wanted,
-                           options));
+    TESSERA_TRY(
+        check_case(bench, bench.runner, "batch", fmt::format("{} ragged requests", size), requests, *wanted, options));
   }
   Requests requests = ragged(bench, 12, 99, 0);
   auto wanted = alone(bench.runner, requests);
@@ -129,7 +134,8 @@ Status check_prefill(Bench& bench) {
   for (std::int32_t cap : {1, 7, 16, 37, 64, 128, 256}) {
     SimulationOptions options{.limits = bench.limits};
     options.limits.chunk_cap = cap;
-    TESSERA_TRY(check_case(bench, bench.runner, "prefill", fmt::format("chunks of {}", cap), requests, *wanted, options));
+    TESSERA_TRY(
+        check_case(bench, bench.runner, "prefill", fmt::format("chunks of {}", cap), requests, *wanted, options));
   }
   for (std::int32_t budget : {17, 50, 300}) {
     SimulationOptions options{.limits = bench.limits};
@@ -147,8 +153,8 @@ Status check_packed(Bench& bench) {
   if (!wanted.ok()) return wanted.status();
   for (std::uint64_t order = 1; order <= 8; ++order) {
     SimulationOptions options{.limits = bench.limits, .packing_seed = bench.seed + order};
-    TESSERA_TRY(check_case(bench, bench.runner, "packed", fmt::format("packing order {}", order), requests, *wanted,
-                           options));
+    TESSERA_TRY(
+        check_case(bench, bench.runner, "packed", fmt::format("packing order {}", order), requests, *wanted, options));
   }
   return {};
 }
@@ -187,8 +193,8 @@ Status check_paged(Bench& bench) {
   if (!wanted.ok()) return wanted.status();
   for (std::uint64_t order = 1; order <= 4; ++order) {
     SimulationOptions options{.limits = bench.limits, .page_seed = bench.seed + order};
-    TESSERA_TRY(check_case(bench, bench.runner, "paged", fmt::format("shuffled pages {}", order), requests, *wanted,
-                           options));
+    TESSERA_TRY(
+        check_case(bench, bench.runner, "paged", fmt::format("shuffled pages {}", order), requests, *wanted, options));
   }
   TESSERA_TRY(check_prefix_hits(bench));
   // Just enough pages for the largest request: everything else has to give way.
@@ -228,7 +234,8 @@ Status check_sampling(Bench& bench) {
   }
   auto wanted = alone(bench.runner, requests);
   if (!wanted.ok()) return wanted.status();
-  TESSERA_TRY(check_case(bench, bench.runner, "sampling", "seeded, batched", requests, *wanted, {.limits = bench.limits}));
+  TESSERA_TRY(
+      check_case(bench, bench.runner, "sampling", "seeded, batched", requests, *wanted, {.limits = bench.limits}));
   SimulationOptions chunked{.limits = bench.limits, .page_seed = 3, .packing_seed = 5};
   chunked.limits.chunk_cap = 7;
   TESSERA_TRY(check_case(bench, bench.runner, "sampling", "seeded, chunked and shuffled", requests, *wanted, chunked));

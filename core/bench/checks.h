@@ -12,17 +12,17 @@ namespace tessera {
 struct CheckRow {
   std::string suite;
   std::string name;
-  std::int64_t compared = 0;         // logit rows compared bit for bit
+  std::int64_t compared = 0;  // logit rows compared bit for bit
   std::int64_t differing_rows = 0;
-  std::int64_t differing_bits = 0;   // of logits
+  std::int64_t differing_bits = 0;  // of logits
   std::int64_t differing_tokens = 0;
-  std::string note;                  // what the case exercised: preemptions, hits
-  std::string failure;               // the case did not exercise what it is for
+  std::string note;     // what the case exercised: preemptions, hits
+  std::string failure;  // the case did not exercise what it is for
   bool ok() const { return differing_rows == 0 && differing_tokens == 0 && failure.empty(); }
 };
 
 struct CheckOptions {
-  std::vector<std::string> suites;   // of check_suites()
+  std::vector<std::string> suites;  // of check_suites()
   std::uint64_t seed = 20260908;
 };
 

@@ -4,7 +4,6 @@
 #include <fstream>
 #include <map>
 #include <memory>
-
 #include <nlohmann/json.hpp>
 
 #include "base/progress.h"
@@ -69,13 +68,12 @@ Status cross_entropies(Runner& runner, const std::vector<Item>& items, std::vect
     std::vector<std::int32_t> tokens = item.prompt;
     tokens.insert(tokens.end(), item.answer.begin(), item.answer.end());
     const auto first = static_cast<std::int32_t>(item.prompt.size()) - 1;
-    TESSERA_TRY(score(runner, std::span(tokens).first(tokens.size() - 1),
-                      [&](std::int32_t position, std::span<const float> logits) {
-                        if (position < first) return;
-                        tasks[item.task].nats +=
-                            negative_log_likelihood(logits, tokens[static_cast<std::size_t>(position) + 1]);
-                        ++tasks[item.task].answer_tokens;
-                      }));
+    TESSERA_TRY(score(
+        runner, std::span(tokens).first(tokens.size() - 1), [&](std::int32_t position, std::span<const float> logits) {
+          if (position < first) return;
+          tasks[item.task].nats += negative_log_likelihood(logits, tokens[static_cast<std::size_t>(position) + 1]);
+          ++tasks[item.task].answer_tokens;
+        }));
     progress.advance(1);
   }
   return {};
@@ -114,13 +112,13 @@ Result<std::vector<TaskScore>> evaluate(const Config& config, Registry& registry
   auto runner = Runner::open(config, registry, {.all_logits = true});
   if (!runner.ok()) return runner.status();
   const DecoderSpec& spec = (*runner)->spec();
-  if (spec.eos.empty()) return fail(Code::invalid_argument, "{}: config.json has no eos_token_id", config.model.path.string());
+  if (spec.eos.empty())
+    return fail(Code::invalid_argument, "{}: config.json has no eos_token_id", config.model.path.string());
   const std::int32_t end_token = tokenizer->id_of("<|im_end|>").value_or(spec.eos.front());
 
   std::vector<TaskScore> tasks;
   std::vector<Item> items;
-  for (const std::string& file : files)
-    TESSERA_TRY(read_items(file, *tokenizer, end_token, limit, tasks, items));
+  for (const std::string& file : files) TESSERA_TRY(read_items(file, *tokenizer, end_token, limit, tasks, items));
   TESSERA_TRY(cross_entropies(**runner, items, tasks));
   SchedulerLimits limits = scheduler_limits(config, **runner);
   limits.max_queue = static_cast<std::int32_t>(items.size());

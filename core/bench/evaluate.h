@@ -13,8 +13,8 @@ namespace tessera {
 struct TaskScore {
   std::string name;
   std::int32_t prompts = 0;
-  std::int32_t correct = 0;             // greedy answer equals the expected text exactly
-  double nats = 0;                      // over answer tokens, the end-of-answer token included, teacher forced
+  std::int32_t correct = 0;  // greedy answer equals the expected text exactly
+  double nats = 0;           // over answer tokens, the end-of-answer token included, teacher forced
   std::int64_t answer_tokens = 0;
 
   double accuracy() const { return prompts == 0 ? 0 : static_cast<double>(correct) / prompts; }
@@ -23,7 +23,7 @@ struct TaskScore {
 
 /// Files of JSON lines {"task", "prompt", "answer"}; prompts are already rendered (special tokens in them are tokens).
 /// The last entry is the total, named "all". `limit` prompts of each task; 0 = all.
-Result<std::vector<TaskScore>> evaluate(const Config& config, Registry& registry,
-                                        std::span<const std::string> files, std::int32_t limit);
+Result<std::vector<TaskScore>> evaluate(const Config& config, Registry& registry, std::span<const std::string> files,
+                                        std::int32_t limit);
 
 }  // namespace tessera

@@ -28,7 +28,7 @@ void on_threads(int threads, const std::function<void(int)>& work) {
 }
 
 constexpr std::int64_t kFmaRounds = 40'000'000;
-constexpr int kRounds = 8;  // the best counts: a roof is what the machine can do, not what it did
+constexpr int kRounds = 8;   // the best counts: a roof is what the machine can do, not what it did
 constexpr int kChains = 12;  // enough to hide the latency of two units
 
 [[gnu::target("avx512f")]] float fma_avx512() {

@@ -5,8 +5,8 @@ namespace tessera {
 
 struct Roof {
   int threads;
-  double flops;            // f32, a fused multiply-add counts two
-  double bytes_per_second; // reading 256 MiB over and over
+  double flops;             // f32, a fused multiply-add counts two
+  double bytes_per_second;  // reading 256 MiB over and over
 };
 
 /// Takes about a second.

@@ -1,10 +1,10 @@
 #include "config/config.h"
 
+#include <yaml-cpp/eventhandler.h>
+
 #include <cctype>
 #include <fstream>
 #include <sstream>
-
-#include <yaml-cpp/eventhandler.h>
 
 #include "config/reader.h"
 
@@ -47,7 +47,8 @@ Status apply_text(Config& config, std::string_view text, const std::string& sour
     YAML::Parser parser(stream);
     Ignore ignore;
     if (parser.HandleNextDocument(ignore) && parser.HandleNextDocument(ignore))
-      return fail(Code::invalid_argument, "{}: goes on after its first YAML document; wanted one, without '---' "
+      return fail(Code::invalid_argument,
+                  "{}: goes on after its first YAML document; wanted one, without '---' "
                   "between",
                   where.text());
     return config_detail::apply(config, {YAML::Load(std::string(text)), "", where, where, ""});
@@ -105,9 +106,11 @@ Status apply_override(Config& config, const Override& override) {
 
 Status cross_check(const Config& config) {
   if (config.scheduler.step_tokens < config.scheduler.max_batch)
-    return fail(Code::invalid_argument, "scheduler.step_tokens is {} but scheduler.max_batch is {}; wanted step_tokens of "
-                "at least max_batch, so that every running request can advance in each step", config.scheduler.step_tokens,
-                config.scheduler.max_batch);
+    return fail(
+        Code::invalid_argument,
+        "{}: scheduler.step_tokens is {} but scheduler.max_batch is {}; wanted step_tokens of at least max_batch, "
+        "so that every running request can advance in each step",
+        config.scheduler.where.text(), config.scheduler.step_tokens, config.scheduler.max_batch);
   return {};
 }
 
@@ -123,6 +126,12 @@ Status apply_rest(Config& config, const std::map<std::string, std::string>& envi
 std::string Where::text() const {
   if (source.empty()) return "built-in defaults";
   return line == 0 ? source : fmt::format("{}:{}:{}", source, line, column);
+}
+
+std::string PluginConfig::option(std::string_view key, const std::string& fallback) const {
+  for (const PluginOption& one : options)
+    if (one.key == key) return one.value;
+  return fallback;
 }
 
 Result<Config> parse_config(std::string_view text, const std::string& source,

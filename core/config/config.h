@@ -33,6 +33,9 @@ struct PluginConfig {
   std::filesystem::path path;  // an explicit file; empty = search by name
   std::vector<PluginOption> options;
   Where where;
+
+  /// The option's text, or `fallback` when it is not set.
+  std::string option(std::string_view key, const std::string& fallback) const;
 };
 
 struct Config {
@@ -45,17 +48,20 @@ struct Config {
   } model;
   PluginConfig backend{.name = "cpu", .path = {}, .options = {}, .where = {}};
   struct Cache {
-    std::int64_t pages = 0;          // 0 = auto: what max_batch sequences of max_context need, within memory_fraction
-    double memory_fraction = 0.85;   // of the device memory that is free after the weights
+    std::int64_t pages = 0;         // 0 = auto: what max_batch sequences of max_context need, within memory_fraction
+    double memory_fraction = 0.85;  // of the device memory that is free after the weights
     bool prefix_cache = true;
+    Where where;
   } cache;
   struct Scheduler {
     std::int32_t max_batch = 16;
     std::int32_t step_tokens = 1024;
-    std::int32_t chunk_cap = 0;      // prefill rows of one sequence in one step; 0 = no cap
+    std::int32_t chunk_cap = 0;  // prefill rows of one sequence in one step; 0 = no cap
     std::int32_t max_queue = 64;
+    Where where;
   } scheduler;
-  PluginConfig attention{.name = "attention_reference", .path = {}, .options = {}, .where = {}};  // variant is an option
+  PluginConfig attention{
+      .name = "attention_reference", .path = {}, .options = {}, .where = {}};  // variant is an option
   std::vector<PluginConfig> protocols{{.name = "openai", .path = {}, .options = {}, .where = {}}};
   struct Server {
     std::string host = "127.0.0.1";
@@ -63,11 +69,14 @@ struct Config {
     std::vector<std::string> api_keys;
     std::int32_t max_connections = 512;
     std::int64_t max_body_bytes = 8 << 20;
-    std::int32_t drain_seconds = 30;      // what running requests get after SIGTERM
+    std::int32_t drain_seconds = 30;  // what running requests get after SIGTERM
   } server;
   std::vector<std::filesystem::path> plugin_directories;  // plugins.directories
   std::string log_level = "info";                         // log.level
 };
+
+/// What stands in for an API key where a configuration is shown. Refused as a key.
+inline constexpr const char* kHiddenKey = "(hidden)";
 
 /// One override, as typed: "cache.pages=4096". `source` is how an error names it.
 struct Override {

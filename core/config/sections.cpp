@@ -18,8 +18,8 @@ struct Key {
 
 struct Section {
   std::string name;
-  std::vector<Key> keys;           // of a section of keys; empty if `whole` reads it
-  Set whole;                       // first, with the section itself
+  std::vector<Key> keys;  // of a section of keys; empty if `whole` reads it
+  Set whole;              // first, with the section itself
 };
 
 template <class Field>
@@ -63,6 +63,15 @@ Result<std::string> read_some_text(const Value& value) {
   return text;
 }
 
+Result<std::vector<std::string>> read_keys(const Value& value) {
+  auto keys = read_texts(value);
+  if (!keys.ok()) return keys;
+  for (const std::string& key : *keys)
+    if (key.empty() || key == kHiddenKey)
+      return refuse(value, "keys themselves: not empty, and not what `config show` prints in their place");
+  return keys;
+}
+
 Result<std::string> read_profile(const Value& value) {
   auto text = read_text(value);
   if (!text.ok()) return text;
@@ -88,8 +97,10 @@ Status set_listen(Config& config, const Value& value) {
   const std::size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon == 0) return wanted();
   std::string host = text.substr(0, colon);
-  if (host.size() > 1 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  else if (host.find(':') != std::string::npos) return wanted();
+  if (host.size() > 1 && host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
+  else if (host.find(':') != std::string::npos)
+    return wanted();
   const Value digits{YAML::Node(text.substr(colon + 1)), value.path, value.where, value.key_where, value.key};
   auto port = read_int(digits, 0, 65535);
   if (!port.ok() || host.empty() || host.find_first_of("[]") != std::string::npos) return wanted();
@@ -182,13 +193,19 @@ Status set_protocols(Config& config, const Value& list) {
   return {};
 }
 
-
-#define FIELD(member) [](Config & c) -> auto& { return c.member; }
+#define FIELD(member) \
+  [](Config & c) -> auto& { return c.member; }
 
 std::vector<Section> make_table() {
   constexpr std::int64_t kMillion = 1 << 20;
-  const auto plugin = [](PluginConfig Config::* member, bool has_variant) -> Set {
+  const auto plugin = [](PluginConfig Config::*member, bool has_variant) -> Set {
     return [=](Config& config, const Value& value) { return set_plugin(config.*member, value, has_variant); };
+  };
+  const auto place = [](auto field) -> Set {
+    return [=](Config& config, const Value& section) -> Status {
+      field(config) = section.where;
+      return {};
+    };
   };
   const auto fraction = [](const Value& value) { return read_real(value, 0.01, 1.0); };
   const auto directories = [](const Value& value) -> Result<std::vector<std::filesystem::path>> {
@@ -202,22 +219,19 @@ std::vector<Section> make_table() {
         {"profile", with(FIELD(model.profile), read_profile)},
         {"max_context", integer(FIELD(model.max_context), 0, 16 * kMillion)},
         {"name", with(FIELD(model.name), read_text)}},
-       [](Config& config, const Value& value) -> Status {
-         config.model.where = value.where;
-         return {};
-       }},
+       place(FIELD(model.where))},
       {"backend", {}, plugin(&Config::backend, false)},
       {"cache",
        {{"pages", integer(FIELD(cache.pages), 1, 2147483647, "auto")},
         {"memory_fraction", with(FIELD(cache.memory_fraction), fraction)},
         {"prefix_cache", with(FIELD(cache.prefix_cache), read_bool)}},
-       {}},
+       place(FIELD(cache.where))},
       {"scheduler",
        {{"max_batch", integer(FIELD(scheduler.max_batch), 1, 4096)},
         {"step_tokens", integer(FIELD(scheduler.step_tokens), 1, kMillion)},
         {"chunk_cap", integer(FIELD(scheduler.chunk_cap), 0, kMillion)},
         {"max_queue", integer(FIELD(scheduler.max_queue), 1, kMillion)}},
-       {}},
+       place(FIELD(scheduler.where))},
       {"attention", {}, plugin(&Config::attention, true)},
       {"sparse_decode", {}, not_yet("remove the section for dense decoding")},
       {"speculation", {}, not_yet("remove the section")},
@@ -226,7 +240,7 @@ std::vector<Section> make_table() {
        {{"listen", set_listen},
         {"host", with(FIELD(server.host), read_some_text), true},
         {"port", integer(FIELD(server.port), 0, 65535), true},
-        {"api_keys", with(FIELD(server.api_keys), read_texts)},
+        {"api_keys", with(FIELD(server.api_keys), read_keys)},
         {"max_connections", integer(FIELD(server.max_connections), 1, 65536)},
         {"max_body_bytes", integer(FIELD(server.max_body_bytes), 1024, 1 << 30)},
         {"drain_seconds", integer(FIELD(server.drain_seconds), 0, 3600)},

@@ -52,8 +52,10 @@ std::string to_yaml(const Config& config) {
   });
   section(out, "backend", [&] { plugin(out, config.backend); });
   section(out, "cache", [&] {
-    if (config.cache.pages == 0) plain(out, "pages", "auto");
-    else plain(out, "pages", config.cache.pages);
+    if (config.cache.pages == 0)
+      plain(out, "pages", "auto");
+    else
+      plain(out, "pages", config.cache.pages);
     plain(out, "memory_fraction", config.cache.memory_fraction);
     plain(out, "prefix_cache", config.cache.prefix_cache);
   });

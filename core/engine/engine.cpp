@@ -201,6 +201,7 @@ sdk::Usage Engine::usage(const Job& job) const {
 void Engine::publish() {
   metrics_.scheduler(scheduler_.stats(), scheduler_.waiting(), scheduler_.running());
   metrics_.pages(pool_.in_use(), pool_.size());
+  metrics_.attention_fallbacks(runner_->attention_fallbacks());
 }
 
 }  // namespace tessera

@@ -45,6 +45,8 @@ struct Metrics::Impl {
   prometheus::Gauge& hit_tokens = gauge("tessera_prefix_hit_tokens", "Prompt tokens served by the prefix cache");
   prometheus::Gauge& pages_used = gauge("tessera_kv_pages_in_use", "KV pages referenced by a sequence");
   prometheus::Gauge& pages_total = gauge("tessera_kv_pages", "KV pages of the pool");
+  prometheus::Gauge& fallbacks =
+      gauge("tessera_attention_fallbacks", "Attention calls that a slower kernel than the one asked for served");
 };
 
 Metrics::Metrics() : impl_(std::make_unique<Impl>()) {
@@ -78,10 +80,17 @@ void Metrics::pages(std::int32_t in_use, std::int32_t total) {
   impl_->pages_total.Set(total);
 }
 
+void Metrics::attention_fallbacks(std::uint64_t count) { impl_->fallbacks.Set(static_cast<double>(count)); }
+
 void Metrics::info(const std::string& model, const std::string& fingerprint, const std::string& backend,
-                   const std::string& attention) {
-  impl_->gauge("tessera_info", "What serves: always 1",
-               {{"model", model}, {"fingerprint", fingerprint}, {"backend", backend}, {"attention", attention}})
+                   const std::string& attention, const std::string& variant) {
+  impl_
+      ->gauge("tessera_info", "What serves: always 1",
+              {{"model", model},
+               {"fingerprint", fingerprint},
+               {"backend", backend},
+               {"attention", attention},
+               {"variant", variant}})
       .Set(1);
 }
 

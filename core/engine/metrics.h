@@ -1,5 +1,6 @@
 // Counters and gauges, in Prometheus' text form (prometheus-cpp). Thread-safe.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -23,9 +24,11 @@ class Metrics {
   void step_seconds(double seconds);
   void scheduler(const SchedulerStats& stats, std::int32_t waiting, std::int32_t running);
   void pages(std::int32_t in_use, std::int32_t total);
+  /// Attention calls that a slower kernel than the one asked for had to serve.
+  void attention_fallbacks(std::uint64_t count);
   /// What serves: model, fingerprint and plugins, as labels of tessera_info.
   void info(const std::string& model, const std::string& fingerprint, const std::string& backend,
-            const std::string& attention);
+            const std::string& attention, const std::string& variant);
 
   std::string text() const;
 

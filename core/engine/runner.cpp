@@ -7,14 +7,17 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "cache/kv_pool.h"
+#include "engine/probe.h"
 
 namespace tessera {
 namespace {
 
 std::int32_t pages_for(std::int32_t positions) { return (positions + sdk::kPageSize - 1) / sdk::kPageSize; }
 
-KvShape kv_shape(const DecoderSpec& spec) {
-  return {spec.layers, spec.kv_heads, spec.head_dim, sdk::DType::f32};
+KvShape kv_shape(const DecoderSpec& spec) { return {spec.layers, spec.kv_heads, spec.head_dim, sdk::DType::f32}; }
+
+sdk::AttentionShape attention_shape(const DecoderSpec& spec) {
+  return {spec.layers, spec.q_heads, spec.kv_heads, spec.head_dim, spec.attention_scale(), sdk::DType::f32};
 }
 
 Result<sdk::StepLimits> step_limits(const Config& config, const DecoderSpec& spec, bool all_logits) {
@@ -35,8 +38,8 @@ Result<sdk::StepLimits> step_limits(const Config& config, const DecoderSpec& spe
 Digest model_digest(const std::filesystem::path& folder, const Digest& weights) {
   Sha256 hash;
   hash.add(std::as_bytes(std::span(weights)));
-  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-                           "chat_template.jinja"}) {
+  for (const char* name :
+       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
     std::ifstream in(folder / name, std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(in), {}};
     hash.add(fmt::format("\n{} {}\n", name, bytes.size())).add(bytes);
@@ -57,6 +60,11 @@ Result<std::unique_ptr<Runner>> Runner::open(const Config& config, Registry& reg
   runner->attention_ = std::move(*attention);
   if (Status status = runner->load_model(config, options); !status.ok()) return status;
   if (Status status = runner->size_pool(config); !status.ok()) return status;
+  if (Status status =
+          probe_attention(*runner->backend_.get(), *runner->attention_.get(), runner->attention_.descriptor().name,
+                          attention_shape(runner->spec_), runner->limits_, runner->kv_, runner->workspace_);
+      !status.ok())
+    return status;
 
   Sha256 hash;
   hash.add("tessera 1\n").add(to_hex(runner->model_digest_)).add(config.model.profile);
@@ -99,8 +107,7 @@ Status Runner::load_model(const Config& config, const RunnerOptions& options) {
     if (!digest.ok()) return digest.status();
     model_digest_ = model_digest(config.model.path, *digest);
   }
-  const sdk::AttentionShape shape{spec_.layers,   spec_.q_heads,           spec_.kv_heads,
-                                  spec_.head_dim, spec_.attention_scale(), sdk::DType::f32};
+  const sdk::AttentionShape shape = attention_shape(spec_);
   std::size_t workspace_bytes = 0;
   TESSERA_TRY(attention_->bind(shape, limits_, backend_->context(), workspace_bytes));
   return workspace_bytes == 0 ? Status{} : backend_->allocate(workspace_bytes, &workspace_);
@@ -114,8 +121,10 @@ Status Runner::size_pool(const Config& config) {
       static_cast<std::int64_t>(static_cast<double>(free) * config.cache.memory_fraction) / page_bytes(shape);
   const std::int64_t wanted = config.cache.pages > 0 ? config.cache.pages : limits_.max_pages;
   if (config.cache.pages > affordable)
-    return fail(Code::invalid_argument, "cache.pages is {} ({} MiB) but only {} pages fit in {} of the free memory; "
-                "lower it or raise cache.memory_fraction", wanted, (wanted * page_bytes(shape)) >> 20, affordable,
+    return fail(Code::invalid_argument,
+                "{}: cache.pages is {} ({} MiB) but only {} pages fit in {} of the free memory; "
+                "lower it or raise cache.memory_fraction",
+                config.cache.where.text(), wanted, (wanted * page_bytes(shape)) >> 20, affordable,
                 config.cache.memory_fraction);
   const auto pages = static_cast<std::int32_t>(std::min(wanted, affordable));
   if (pages < 1) return fail(Code::resource_exhausted, "no memory is left for even one KV page");
@@ -143,9 +152,15 @@ Status Runner::run(const StepPlan& plan, std::vector<float>& logits, bool every_
       row_slice_.push_back(index);
     }
   }
-  const sdk::PackedRows rows{static_cast<std::int32_t>(tokens_.size()), static_cast<std::int32_t>(slices_.size()),
-                             tokens_.data(), positions_.data(), row_slice_.data(), slices_.data(), pages_.data(),
-                             static_cast<std::int32_t>(pages_.size()), logit_rows_.data(),
+  const sdk::PackedRows rows{static_cast<std::int32_t>(tokens_.size()),
+                             static_cast<std::int32_t>(slices_.size()),
+                             tokens_.data(),
+                             positions_.data(),
+                             row_slice_.data(),
+                             slices_.data(),
+                             pages_.data(),
+                             static_cast<std::int32_t>(pages_.size()),
+                             logit_rows_.data(),
                              static_cast<std::int32_t>(logit_rows_.size())};
   check(rows.num_rows <= limits_.max_rows && rows.num_logit_rows <= limits_.max_logit_rows &&
             rows.num_pages <= limits_.max_pages,

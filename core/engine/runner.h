@@ -17,7 +17,7 @@
 namespace tessera {
 
 struct RunnerOptions {
-  bool all_logits = false;   // every row may want logits (evaluation), not only one a sequence
+  bool all_logits = false;          // every row may want logits (evaluation), not only one a sequence
   WeightSource* weights = nullptr;  // with `spec`: instead of the checkpoint at config.model.path (benchmarks)
   const DecoderSpec* spec = nullptr;
 };
@@ -31,6 +31,7 @@ class Runner {
   Decoder& decoder() { return *decoder_; }
   sdk::Backend& backend() { return *backend_.get(); }
   const sdk::Descriptor& attention_descriptor() const { return attention_.descriptor(); }
+  std::uint64_t attention_fallbacks() const { return attention_->fallbacks(); }
   std::int32_t max_context() const { return limits_.max_context; }
   std::int32_t num_pages() const { return kv_.num_pages; }
   const sdk::StepLimits& limits() const { return limits_; }

@@ -39,7 +39,8 @@ Status Service::load(Registry& registry) {
     return fail(Code::invalid_argument, "{}: tokenizer.json has ids up to {} but config.json says vocab_size {}",
                 config_.model.path.string(), tokenizer_->vocab_size() - 1, (*runner)->spec().vocab);
   const SchedulerLimits limits = scheduler_limits(config_, **runner);
-  metrics_.info(model_name_, (*runner)->fingerprint(), config_.backend.name, (*runner)->attention_descriptor().name);
+  metrics_.info(model_name_, (*runner)->fingerprint(), config_.backend.name, (*runner)->attention_descriptor().name,
+                config_.attention.option("variant", "auto"));
   engine_ = std::make_unique<Engine>(std::move(*runner), limits, *tokenizer_, metrics_);
   thread_ = std::thread([this] { run(); });
   state_ = sdk::EngineState::ready;
@@ -142,10 +143,15 @@ Result<Request> Service::resolve(const sdk::RequestView& view) const {
   request.prompt = std::move(*prompt);
   TESSERA_TRY(fit_context(request, view.max_tokens, bounds));
   const sdk::SamplingView& s = view.sampling;
-  request.sampling = {s.temperature,      s.top_k,
-                      s.top_p,            s.min_p,
-                      s.presence_penalty, s.frequency_penalty,
-                      s.repetition_penalty, {s.logit_bias.begin(), s.logit_bias.end()}, s.seed};
+  request.sampling = {s.temperature,
+                      s.top_k,
+                      s.top_p,
+                      s.min_p,
+                      s.presence_penalty,
+                      s.frequency_penalty,
+                      s.repetition_penalty,
+                      {s.logit_bias.begin(), s.logit_bias.end()},
+                      s.seed};
   if (!s.has_seed) {
     std::random_device device;
     request.sampling.seed = (std::uint64_t{device()} << 32 | device()) >> 11;  // exact in a JSON number

@@ -13,7 +13,8 @@ Status in_range(const char* name, double value, double low, double high) {
 Status validate_sampling(const sdk::SamplingView& s, std::int32_t vocab) {
   TESSERA_TRY(in_range("temperature", s.temperature, 0, 100));
   TESSERA_TRY(in_range("top_p", s.top_p, 0, 1));
-  if (s.top_p == 0.0) return fail(Code::invalid_argument, "top_p is 0; wanted more than 0 (use temperature 0 for greedy)");
+  if (s.top_p == 0.0)
+    return fail(Code::invalid_argument, "top_p is 0; wanted more than 0 (use temperature 0 for greedy)");
   TESSERA_TRY(in_range("min_p", s.min_p, 0, 1));
   TESSERA_TRY(in_range("presence_penalty", s.presence_penalty, -2, 2));
   TESSERA_TRY(in_range("frequency_penalty", s.frequency_penalty, -2, 2));
@@ -52,12 +53,16 @@ Status fit_context(Request& request, std::int32_t max_tokens, const RequestBound
   const std::size_t prompt = request.prompt.size();
   const auto context = static_cast<std::size_t>(bounds.max_context);
   if (prompt >= context)
-    return fail(Code::invalid_argument, "the prompt has {} tokens but the context is {} with room for the answer; "
-                "shorten it", prompt, context);
+    return fail(Code::invalid_argument,
+                "the prompt has {} tokens but the context is {} with room for the answer; "
+                "shorten it",
+                prompt, context);
   const auto room = static_cast<std::int32_t>(context - prompt);
   if (max_tokens > room)
-    return fail(Code::invalid_argument, "the prompt has {} tokens and max_tokens is {}, together more than the context "
-                "of {}; shorten the prompt or lower max_tokens to {}", prompt, max_tokens, context, room);
+    return fail(Code::invalid_argument,
+                "the prompt has {} tokens and max_tokens is {}, together more than the context "
+                "of {}; shorten the prompt or lower max_tokens to {}",
+                prompt, max_tokens, context, room);
   request.max_tokens = max_tokens == 0 ? room : max_tokens;
   return {};
 }

@@ -178,9 +178,11 @@ bool receive(int fd, boost::beast::flat_buffer& buffer, Clock::time_point deadli
 std::string refusal(const boost::system::error_code& error, const ConnectionLimits& limits) {
   if (error == http::error::body_limit)
     return error_response(
-        413, fmt::format("the request body is larger than {} bytes (server.max_body_bytes)", limits.max_body_bytes), "");
+        413, fmt::format("the request body is larger than {} bytes (server.max_body_bytes)", limits.max_body_bytes),
+        "");
   if (error == http::error::header_limit)
-    return error_response(431, fmt::format("the request headers are larger than {} bytes", limits.max_header_bytes), "");
+    return error_response(431, fmt::format("the request headers are larger than {} bytes", limits.max_header_bytes),
+                          "");
   return error_response(400, fmt::format("malformed HTTP request: {}", error.message()), "");
 }
 
@@ -256,11 +258,12 @@ void serve_connection(int fd, const ConnectionLimits& limits, const Routes& rout
 
 std::string error_response(int status, std::string_view message, std::string_view headers) {
   const char* type = status >= 500 ? "server_error" : "invalid_request_error";
-  const std::string body = fmt::format(
-      R"({{"error":{{"message":"{}","type":"{}","param":null,"code":null}}}})", message, type);
-  return fmt::format("{}Server: tessera\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{}"
-                     "Connection: close\r\n\r\n{}",
-                     status_line(status), body.size(), headers, body);
+  const std::string body =
+      fmt::format(R"({{"error":{{"message":"{}","type":"{}","param":null,"code":null}}}})", message, type);
+  return fmt::format(
+      "{}Server: tessera\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{}"
+      "Connection: close\r\n\r\n{}",
+      status_line(status), body.size(), headers, body);
 }
 
 void linger_close(int fd, std::chrono::milliseconds limit) {

@@ -12,10 +12,10 @@
 namespace tessera {
 
 struct ConnectionLimits {
-  std::vector<std::string> api_keys;      // empty = everybody is authorized
+  std::vector<std::string> api_keys;  // empty = everybody is authorized
   std::uint64_t max_body_bytes = 8 << 20;
   std::uint32_t max_header_bytes = 32 << 10;
-  std::chrono::milliseconds idle{30000};     // silence while a request is awaited or arriving; also one stuck send
+  std::chrono::milliseconds idle{30000};      // silence while a request is awaited or arriving; also one stuck send
   std::chrono::milliseconds request{120000};  // a whole request, so that a trickle cannot hold a thread for ever
 };
 

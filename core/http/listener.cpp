@@ -110,7 +110,7 @@ struct Listener::Impl {
   Routes routes;
   std::atomic<bool> stopping{false};
   std::thread acceptor;
-  std::mutex mutex;                   // connections and everything in them but `busy`
+  std::mutex mutex;  // connections and everything in them but `busy`
   std::list<Connection> connections;
 };
 

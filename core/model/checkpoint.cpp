@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <sstream>
+
 #include "tessera/sdk/numerics.h"
 
 namespace tessera {

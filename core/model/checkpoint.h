@@ -17,9 +17,9 @@ namespace tessera {
 
 struct TensorInfo {
   std::string name;
-  sdk::DType dtype;                 // f32, bf16 or f16
+  sdk::DType dtype;  // f32, bf16 or f16
   std::vector<std::int64_t> shape;
-  const std::byte* data;            // in the mapping
+  const std::byte* data;  // in the mapping
   std::size_t bytes;
 };
 
@@ -36,14 +36,14 @@ class Checkpoint {
   Checkpoint& operator=(Checkpoint&&) noexcept;
   ~Checkpoint();
 
-  std::span<const TensorInfo> tensors() const;   // by name
+  std::span<const TensorInfo> tensors() const;  // by name
   bool has(std::string_view name) const;
   /// Marks it used. Fails when absent, used before, or of another shape (the message names both shapes).
   Result<TensorInfo> take(std::string_view name, std::span<const std::int64_t> shape);
   /// Fails naming the first tensors nobody took.
   Status all_taken() const;
 
-  std::int64_t total_bytes() const;              // of tensor data
+  std::int64_t total_bytes() const;  // of tensor data
   /// SHA-256 of each file's bytes, in file name order, folded into one digest. Advances `progress` by bytes.
   Result<Digest> digest(Progress& progress) const;
 

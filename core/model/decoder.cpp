@@ -11,14 +11,14 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const DecoderSpec& spec, WeightSo
                 spec.family);
   std::unique_ptr<Decoder> decoder(new Decoder(spec, backend));
   const auto prepare = [&]() -> Status {
-    TESSERA_TRY(decoder->load_fused(weights, -1, {TensorName::embedding}, {spec.vocab}, spec.hidden, {},
-                                    &decoder->embedding_));
+    TESSERA_TRY(
+        decoder->load_fused(weights, -1, {TensorName::embedding}, {spec.vocab}, spec.hidden, {}, &decoder->embedding_));
     for (std::int32_t layer = 0; layer < spec.layers; ++layer) TESSERA_TRY(decoder->load_layer(weights, layer));
     TESSERA_TRY(decoder->load_vector(weights, TensorName::final_norm, -1, spec.hidden, &decoder->final_norm_));
     decoder->lm_head_ = decoder->embedding_;
     if (!spec.tied_embeddings)
-      TESSERA_TRY(decoder->load_fused(weights, -1, {TensorName::lm_head}, {spec.vocab}, spec.hidden, {},
-                                      &decoder->lm_head_));
+      TESSERA_TRY(
+          decoder->load_fused(weights, -1, {TensorName::lm_head}, {spec.vocab}, spec.hidden, {}, &decoder->lm_head_));
     TESSERA_TRY(decoder->load_rotary(limits.max_context));
     return decoder->claim(limits);
   };
@@ -43,8 +43,8 @@ Status Decoder::load_layer(WeightSource& weights, std::int32_t index) {
   TESSERA_TRY(load_fused(weights, index, {q, k, v}, {s.q_width(), s.kv_width(), s.kv_width()}, s.hidden, qkv_biases,
                          &layer.qkv));
   TESSERA_TRY(load_fused(weights, index, {o}, {s.hidden}, s.q_width(), output_biases, &layer.output));
-  TESSERA_TRY(load_fused(weights, index, {gate, up}, {s.intermediate, s.intermediate}, s.hidden, mlp_biases,
-                         &layer.gate_up));
+  TESSERA_TRY(
+      load_fused(weights, index, {gate, up}, {s.intermediate, s.intermediate}, s.hidden, mlp_biases, &layer.gate_up));
   TESSERA_TRY(load_fused(weights, index, {down}, {s.hidden}, s.intermediate, down_biases, &layer.down));
   layers_.push_back(layer);
   return {};
@@ -137,9 +137,8 @@ Status Decoder::run_layer(std::int32_t index, sdk::Attention& attention, void* w
   const sdk::Matrix gate_up = rows_of(gate_up_, n), gated = rows_of(gated_, n);
   TESSERA_TRY(backend_.rms_norm({hidden, first ? nullptr : &delta, layer.attn_norm, spec_.norm_eps, normed}));
   TESSERA_TRY(backend_.linear(*layer.qkv, normed, qkv));
-  TESSERA_TRY(backend_.rotary_append({qkv, q, spec_.q_heads, spec_.kv_heads, spec_.head_dim, spec_.rotary.dim,
-                                      cosines_, sines_, layer.q_norm, layer.k_norm, spec_.norm_eps, kv, index,
-                                      device}));
+  TESSERA_TRY(backend_.rotary_append({qkv, q, spec_.q_heads, spec_.kv_heads, spec_.head_dim, spec_.rotary.dim, cosines_,
+                                      sines_, layer.q_norm, layer.k_norm, spec_.norm_eps, kv, index, device}));
   TESSERA_TRY(attention.run({q, attended, kv, index, device, workspace, nullptr, 0}, backend_.context()));
   TESSERA_TRY(backend_.linear(*layer.output, attended, delta));
   TESSERA_TRY(backend_.rms_norm({hidden, &delta, layer.mlp_norm, spec_.norm_eps, normed}));

@@ -21,7 +21,7 @@ enum class NormPlacement { pre, sandwich };
 enum class Activation { silu };
 
 struct DecoderSpec {
-  std::string family;            // "llama", "qwen2", "qwen3"
+  std::string family;  // "llama", "qwen2", "qwen3"
   std::int32_t vocab = 0;
   std::int32_t hidden = 0;
   std::int32_t intermediate = 0;
@@ -36,13 +36,13 @@ struct DecoderSpec {
   Activation activation = Activation::silu;
   bool qk_norm = false;
   bool qkv_bias = false;
-  bool output_bias = false;      // of the attention output projection
+  bool output_bias = false;  // of the attention output projection
   bool mlp_bias = false;
   bool tied_embeddings = false;
-  std::int32_t loops = 1;        // passes over the layers with the same weights; each has its own KV (a depth)
+  std::int32_t loops = 1;  // passes over the layers with the same weights; each has its own KV (a depth)
   bool exit_gate = false;
-  std::vector<std::int32_t> eos; // any of them ends an answer
-  std::int32_t bos = -1;         // prepended to text prompts when the tokenizer says so; -1 = none
+  std::vector<std::int32_t> eos;  // any of them ends an answer
+  std::int32_t bos = -1;          // prepended to text prompts when the tokenizer says so; -1 = none
 
   std::int32_t q_width() const { return q_heads * head_dim; }
   std::int32_t kv_width() const { return kv_heads * head_dim; }
@@ -58,8 +58,29 @@ Result<DecoderSpec> parse_spec(std::string_view config_json, std::string_view so
 
 /// The checkpoint's name for each weight of a layer (or of the model, layer < 0).
 struct TensorName {
-  enum Part { embedding, final_norm, lm_head, attn_norm, mlp_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias,
-              q_norm, k_norm, gate, up, down, gate_bias, up_bias, down_bias };
+  enum Part {
+    embedding,
+    final_norm,
+    lm_head,
+    attn_norm,
+    mlp_norm,
+    q,
+    k,
+    v,
+    o,
+    q_bias,
+    k_bias,
+    v_bias,
+    o_bias,
+    q_norm,
+    k_norm,
+    gate,
+    up,
+    down,
+    gate_bias,
+    up_bias,
+    down_bias
+  };
 };
 std::string tensor_name(const DecoderSpec& spec, TensorName::Part part, std::int32_t layer = -1);
 

@@ -21,8 +21,15 @@ const PluginOption* PluginHost::find(const char* key) {
 }
 
 Status PluginHost::refuse(const PluginOption& option, const std::string& wanted) const {
-  return fail(Code::invalid_argument, "{}: option '{}' of plugin {} is '{}'; wanted {}", option.where.text(), option.key,
-              config_.name, option.value, wanted);
+  return fail(Code::invalid_argument, "{}: option '{}' of plugin {} is '{}'; wanted {}", option.where.text(),
+              option.key, config_.name, option.value, wanted);
+}
+
+Status PluginHost::refuse(const char* key, const char* wanted) noexcept {
+  return sdk::guarded([&]() -> Status {
+    const PluginOption* option = find(key);
+    return refuse(option == nullptr ? PluginOption{key, "not set", config_.where} : *option, wanted);
+  });
 }
 
 Status PluginHost::option_int(const char* key, std::int64_t fallback, std::int64_t min, std::int64_t max,
@@ -85,7 +92,8 @@ Status PluginHost::option_choice(const char* key, const char* fallback, const ch
         *out = i;
         return {};
       }
-    if (option == nullptr) return fail(Code::internal, "plugin {}: default '{}' of '{}' is none of its choices", config_.name, value, key);
+    if (option == nullptr)
+      return fail(Code::internal, "plugin {}: default '{}' of '{}' is none of its choices", config_.name, value, key);
     const std::string near = nearest(value, known);
     return refuse(*option, fmt::format("one of {}{}", fmt::join(known, ", "),
                                        near.empty() ? "" : fmt::format(" (did you mean {}?)", near)));
@@ -98,7 +106,7 @@ Status PluginHost::all_read() const {
     if (asked_.contains(option.key)) continue;
     const std::vector<std::string> known(asked_.begin(), asked_.end());
     const std::string near = nearest(option.key, known);
-    const std::string fix = !near.empty() ? fmt::format("did you mean '{}'?", near)
+    const std::string fix = !near.empty()   ? fmt::format("did you mean '{}'?", near)
                             : known.empty() ? "it has no options; remove the key"
                                             : fmt::format("it knows {}", fmt::join(known, ", "));
     return fail(Code::invalid_argument, "{}: plugin {} has no option '{}'; {}", option.where.text(), config_.name,

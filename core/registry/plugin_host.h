@@ -24,6 +24,8 @@ class PluginHost final : public sdk::Host {
   Status option_choice(const char* key, const char* fallback, const char* const* choices, std::size_t count,
                        std::size_t* out) noexcept override;
 
+  Status refuse(const char* key, const char* wanted) noexcept override;
+
   /// Refuses the first option that no getter asked for, naming the nearest one that was.
   Status all_read() const;
 

@@ -1,13 +1,12 @@
 #include "registry/registry.h"
 
 #include <algorithm>
+#include <boost/dll/library_info.hpp>
+#include <boost/dll/shared_library.hpp>
 #include <cstdlib>
 #include <map>
 #include <sstream>
 #include <vector>  // before library_info.hpp, which forgets it
-
-#include <boost/dll/library_info.hpp>
-#include <boost/dll/shared_library.hpp>
 
 #include "base/log.h"
 #include "base/nearest.h"
@@ -38,8 +37,9 @@ Result<std::vector<std::string>> alias_symbols(const fs::path& path) {
     boost::dll::library_info info(path);
     return info.symbols("boostdll");
   } catch (const std::exception& failure) {
-    return fail(Code::invalid_argument, "{}: is no ELF shared library ({}); wanted a plugin built with tessera_add_plugin()",
-                path.string(), failure.what());
+    return fail(Code::invalid_argument,
+                "{}: is no ELF shared library ({}); wanted a plugin built with tessera_add_plugin()", path.string(),
+                failure.what());
   }
 }
 
@@ -49,19 +49,25 @@ Status check_symbol(const fs::path& path) {
   if (std::find(symbols->begin(), symbols->end(), TESSERA_PLUGIN_SYMBOL) != symbols->end()) return {};
   for (const std::string& symbol : *symbols)
     if (symbol.starts_with("tessera_plugin_v"))
-      return fail(Code::invalid_argument, "{}: exports {}, so it was built for another SDK major; wanted {}; rebuild it "
-                  "against this SDK", path.string(), symbol, TESSERA_PLUGIN_SYMBOL);
+      return fail(Code::invalid_argument,
+                  "{}: exports {}, so it was built for another SDK major; wanted {}; rebuild it "
+                  "against this SDK",
+                  path.string(), symbol, TESSERA_PLUGIN_SYMBOL);
   return fail(Code::invalid_argument, "{}: exports no {}; wanted a plugin registered with TESSERA_REGISTER_PLUGIN",
               path.string(), TESSERA_PLUGIN_SYMBOL);
 }
 
 Status check_build(const fs::path& path, const sdk::BuildId& found) {
   const auto differs = [&](const char* what, std::uint32_t theirs, std::uint32_t ours) {
-    return fail(Code::invalid_argument, "{}: was built with {} {} but the engine with {}; rebuild it with the engine's "
-                "compiler and flags", path.string(), what, theirs, ours);
+    return fail(Code::invalid_argument,
+                "{}: was built with {} {} but the engine with {}; rebuild it with the engine's "
+                "compiler and flags",
+                path.string(), what, theirs, ours);
   };
-  if (found.gxx_abi != sdk::kThisBuild.gxx_abi) return differs("__GXX_ABI_VERSION", found.gxx_abi, sdk::kThisBuild.gxx_abi);
-  if (found.cplusplus != sdk::kThisBuild.cplusplus) return differs("__cplusplus", found.cplusplus, sdk::kThisBuild.cplusplus);
+  if (found.gxx_abi != sdk::kThisBuild.gxx_abi)
+    return differs("__GXX_ABI_VERSION", found.gxx_abi, sdk::kThisBuild.gxx_abi);
+  if (found.cplusplus != sdk::kThisBuild.cplusplus)
+    return differs("__cplusplus", found.cplusplus, sdk::kThisBuild.cplusplus);
   if (found.string_abi != sdk::kThisBuild.string_abi)
     return differs("_GLIBCXX_USE_CXX11_ABI", found.string_abi, sdk::kThisBuild.string_abi);
   return {};
@@ -69,19 +75,22 @@ Status check_build(const fs::path& path, const sdk::BuildId& found) {
 
 Status check_descriptor(const fs::path& path, const sdk::Descriptor& d) {
   if (d.struct_size != sizeof(sdk::Descriptor) || d.sdk_major != TESSERA_SDK_MAJOR)
-    return fail(Code::invalid_argument, "{}: its descriptor is {} bytes of SDK {}; wanted {} bytes of SDK {}; rebuild it "
-                "against this SDK", path.string(), d.struct_size, d.sdk_major, sizeof(sdk::Descriptor), TESSERA_SDK_MAJOR);
+    return fail(Code::invalid_argument,
+                "{}: its descriptor is {} bytes of SDK {}; wanted {} bytes of SDK {}; rebuild it "
+                "against this SDK",
+                path.string(), d.struct_size, d.sdk_major, sizeof(sdk::Descriptor), TESSERA_SDK_MAJOR);
   if (d.sdk_minor > TESSERA_SDK_MINOR)
-    return fail(Code::invalid_argument, "{}: needs SDK {}.{} but this engine has {}.{}; use a newer engine or rebuild it",
-                path.string(), d.sdk_major, d.sdk_minor, TESSERA_SDK_MAJOR, TESSERA_SDK_MINOR);
+    return fail(Code::invalid_argument,
+                "{}: needs SDK {}.{} but this engine has {}.{}; use a newer engine or rebuild it", path.string(),
+                d.sdk_major, d.sdk_minor, TESSERA_SDK_MAJOR, TESSERA_SDK_MINOR);
   TESSERA_TRY(check_build(path, d.build));
   const auto [name, device] = split_stem(path);
   if (name != d.name)
-    return fail(Code::invalid_argument, "{}: calls itself '{}'; wanted '{}' like its file; rename one of them", path.string(),
-                d.name, name);
+    return fail(Code::invalid_argument, "{}: calls itself '{}'; wanted '{}' like its file; rename one of them",
+                path.string(), d.name, name);
   if (device != "any" && device != sdk::device_name(d.device))
-    return fail(Code::invalid_argument, "{}: is built for device {} but its file name says {}; rename it", path.string(),
-                sdk::device_name(d.device), device);
+    return fail(Code::invalid_argument, "{}: is built for device {} but its file name says {}; rename it",
+                path.string(), sdk::device_name(d.device), device);
   return {};
 }
 
@@ -134,8 +143,8 @@ Result<const sdk::Descriptor*> Registry::open(const fs::path& path) {
     TESSERA_TRY(check_descriptor(path, descriptor));
     return &descriptor;
   } catch (const std::exception& error) {
-    return fail(Code::invalid_argument, "{}: cannot be loaded ({}); wanted a library with no undefined symbols", path.string(),
-                error.what());
+    return fail(Code::invalid_argument, "{}: cannot be loaded ({}); wanted a library with no undefined symbols",
+                path.string(), error.what());
   }
 }
 
@@ -159,10 +168,10 @@ Result<fs::path> Registry::find(const PluginConfig& config, sdk::Kind kind, sdk:
   for (const PluginFile& file : list())
     if (file.kind == sdk::kind_name(kind)) known.push_back(file.name);
   const std::string near = nearest(config.name, known);
-  return fail(Code::not_found, "{}: there is no {} plugin '{}'{} in {}; {}", config.where.text(), sdk::kind_name(kind),
-              config.name, device == sdk::Device::any ? "" : fmt::format(" for device {}", sdk::device_name(device)),
-              searched, near.empty() ? fmt::format("known are {}", fmt::join(known, ", "))
-                                     : fmt::format("did you mean '{}'?", near));
+  return fail(
+      Code::not_found, "{}: there is no {} plugin '{}'{} in {}; {}", config.where.text(), sdk::kind_name(kind),
+      config.name, device == sdk::Device::any ? "" : fmt::format(" for device {}", sdk::device_name(device)), searched,
+      near.empty() ? fmt::format("known are {}", fmt::join(known, ", ")) : fmt::format("did you mean '{}'?", near));
 }
 
 Result<Registry::Made> Registry::create_raw(const PluginConfig& config, sdk::Kind kind, sdk::Device device) {
@@ -175,8 +184,8 @@ Result<Registry::Made> Registry::create_raw(const PluginConfig& config, sdk::Kin
     return fail(Code::invalid_argument, "{}: is a plugin of kind {}; wanted {} where {} names it", path->string(),
                 sdk::kind_name(d.kind), sdk::kind_name(kind), config.where.text());
   if (device != sdk::Device::any && d.device != sdk::Device::any && d.device != device)
-    return fail(Code::invalid_argument, "{}: runs on {} but the backend on {}; choose the plugin's {} build", path->string(),
-                sdk::device_name(d.device), sdk::device_name(device), sdk::device_name(device));
+    return fail(Code::invalid_argument, "{}: runs on {} but the backend on {}; choose the plugin's {} build",
+                path->string(), sdk::device_name(d.device), sdk::device_name(device), sdk::device_name(device));
   log(LogLevel::info, "{} {} {} from {}", sdk::kind_name(kind), d.name, d.version, path->string());
   auto host = std::make_unique<PluginHost>(config);
   void* instance = nullptr;

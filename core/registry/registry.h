@@ -16,10 +16,10 @@ namespace tessera {
 /// A candidate on disk; nothing of it has been run.
 struct PluginFile {
   std::filesystem::path path;
-  std::string kind;    // of the folder it lies in, "unknown" outside one
-  std::string name;    // file stem without the device
-  std::string device;  // "cpu", "cuda" or "any"
-  bool exports_plugin; // lists the SDK's symbol in its alias section
+  std::string kind;     // of the folder it lies in, "unknown" outside one
+  std::string name;     // file stem without the device
+  std::string device;   // "cpu", "cuda" or "any"
+  bool exports_plugin;  // lists the SDK's symbol in its alias section
 };
 
 /// Owns one plugin instance and its Host. Empty until assigned.

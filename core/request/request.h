@@ -24,7 +24,7 @@ struct SamplingParams {
 struct Request {
   std::vector<std::int32_t> prompt;  // never empty
   SamplingParams sampling;
-  std::int32_t max_tokens = 0;       // resolved: at least 1, prompt + max_tokens <= max_context
+  std::int32_t max_tokens = 0;  // resolved: at least 1, prompt + max_tokens <= max_context
   std::int32_t num_choices = 1;
   std::vector<std::string> stops;
   std::int32_t top_logprobs = -1;

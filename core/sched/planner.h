@@ -28,11 +28,11 @@ class Planner {
   /// A running (or just admitted) sequence and what the step does to it.
   struct Item {
     const Sequence* sequence;
-    std::int32_t first = 0;        // position of its first row
+    std::int32_t first = 0;  // position of its first row
     std::int32_t rows = 0;
-    bool decode = false;           // one row, the last known token
-  bool admitted = false;         // by this step
-    std::int32_t held_pages = 0;   // table and hits, before the grant
+    bool decode = false;          // one row, the last known token
+    bool admitted = false;        // by this step
+    std::int32_t held_pages = 0;  // table and hits, before the grant
     std::vector<PageId> hits;
     std::vector<PageId> grant;
   };
@@ -58,16 +58,16 @@ class Planner {
   const PrefixIndex& index_;
   const Sequences& waiting_;
 
-  std::vector<Item> items_;                        // in arrival order
-  std::vector<SequenceId> preempted_;              // youngest first
+  std::vector<Item> items_;            // in arrival order
+  std::vector<SequenceId> preempted_;  // youngest first
   std::int32_t rows_left_;
-  std::int32_t free_pages_;                        // that next_page() can still hand out
-  std::int32_t owed_pages_ = 0;                    // of them, those that admitted sequences will need for known tokens
-  PageId cursor_;                                  // next candidate in the pool's own order
-  std::deque<PageId> freed_;                       // pages of preempted sequences, used after the pool's own
-  std::unordered_map<PageId, std::int32_t> drops_; // references that preemptions give back
+  std::int32_t free_pages_;                         // that next_page() can still hand out
+  std::int32_t owed_pages_ = 0;                     // of them, those that admitted sequences will need for known tokens
+  PageId cursor_;                                   // next candidate in the pool's own order
+  std::deque<PageId> freed_;                        // pages of preempted sequences, used after the pool's own
+  std::unordered_map<PageId, std::int32_t> drops_;  // references that preemptions give back
   std::unordered_set<PageId> granted_;
-  std::unordered_set<PageId> revived_;             // available pages that admissions share
+  std::unordered_set<PageId> revived_;  // available pages that admissions share
 };
 
 }  // namespace tessera

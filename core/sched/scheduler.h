@@ -23,7 +23,7 @@ struct SchedulerLimits {
   std::int32_t chunk_cap = 0;       // prefill rows of one sequence in one step; 0 = no cap
   std::int32_t max_queue = 64;      // waiting sequences
   std::int32_t max_context = 2048;
-  std::int32_t depths = 1;          // page tables of one sequence
+  std::int32_t depths = 1;  // page tables of one sequence
   bool prefix_cache = true;
 };
 
@@ -40,24 +40,24 @@ struct PlanSlice {
   std::int32_t first_position;
   std::vector<std::int32_t> tokens;  // of the rows
   std::vector<PageId> pages;
-  bool wants_logits;                 // of the last row: the sequence's next token is sampled from it
+  bool wants_logits;  // of the last row: the sequence's next token is sampled from it
 };
 
 /// Everything that commit() will do, decided without changing anything.
 struct StepPlan {
   struct Admission {
     SequenceId id;
-    std::vector<PageId> hits;        // shared pages, [block * depths + depth], all full
+    std::vector<PageId> hits;  // shared pages, [block * depths + depth], all full
   };
   struct Grant {
     SequenceId id;
-    std::vector<PageId> pages;       // private pages appended to its table, [block * depths + depth]
+    std::vector<PageId> pages;  // private pages appended to its table, [block * depths + depth]
   };
-  std::uint64_t number = 0;          // steps committed before it; commit refuses any other plan
-  std::vector<SequenceId> preempted; // youngest first
-  std::vector<Admission> admitted;   // in arrival order
+  std::uint64_t number = 0;           // steps committed before it; commit refuses any other plan
+  std::vector<SequenceId> preempted;  // youngest first
+  std::vector<Admission> admitted;    // in arrival order
   std::vector<Grant> grants;
-  std::vector<PlanSlice> slices;     // decode rows first, then prefill, both in arrival order
+  std::vector<PlanSlice> slices;  // decode rows first, then prefill, both in arrival order
   std::int32_t num_rows = 0;
 
   bool empty() const { return slices.empty(); }
@@ -106,7 +106,7 @@ class Scheduler {
   /// After a failed step: what it wrote half must never be served as a prefix.
   void forget_prefixes();
 
-  bool idle() const;                 // nothing waiting, nothing running
+  bool idle() const;  // nothing waiting, nothing running
   std::int32_t waiting() const;
   std::int32_t running() const;
   /// Prompt tokens of a live sequence that came from the prefix cache at its first admission.

@@ -13,9 +13,9 @@ class StopMatcher {
   explicit StopMatcher(std::vector<std::string> stops);
 
   struct Output {
-    std::string text;     // safe to show
-    bool stopped = false; // the text before the stop string has been given out; nothing follows
-    std::string match;    // the stop string
+    std::string text;      // safe to show
+    bool stopped = false;  // the text before the stop string has been given out; nothing follows
+    std::string match;     // the stop string
   };
   Output push(std::string_view text);
   /// The answer ended without a stop: what was held back.

@@ -216,8 +216,8 @@ Status Tokenizer::Impl::read_model(const json& model, std::string_view source) {
   const json type = model.value("type", json("BPE"));
   if (type != "BPE")
     return fail(Code::unsupported, "{}: model.type is {}; only \"BPE\" is implemented", source, type.dump());
-  for (const char* name : {"byte_fallback", "dropout", "unk_token", "continuing_subword_prefix",
-                           "end_of_word_suffix"}) {
+  for (const char* name :
+       {"byte_fallback", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"}) {
     const json value = model.value(name, json());
     const bool off = value.is_null() || value == false || value == "" || (value.is_number() && value == 0);
     if (!off)

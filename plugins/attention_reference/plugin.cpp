@@ -40,8 +40,8 @@ class ReferenceAttention final : public sdk::Attention {
       attend_ = device.isa == sdk::CpuIsa::avx512 ? avx512::kAttend
                 : device.isa == sdk::CpuIsa::avx2 ? avx2::kAttend
                                                   : scalar::kAttend;
-      workspace_bytes = sizeof(float) * static_cast<std::size_t>(context_) *
-                        static_cast<std::size_t>(device.executor->width());
+      workspace_bytes =
+          sizeof(float) * static_cast<std::size_t>(context_) * static_cast<std::size_t>(device.executor->width());
       return {};
     });
   }

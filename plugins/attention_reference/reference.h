@@ -10,8 +10,14 @@ namespace tessera_reference {
 using AttendFunction = void (*)(const tessera::sdk::AttentionArgs& args, const tessera::sdk::AttentionShape& shape,
                                 std::int32_t row, std::int32_t head, float* scores);
 
-namespace scalar { extern const AttendFunction kAttend; }
-namespace avx2 { extern const AttendFunction kAttend; }
-namespace avx512 { extern const AttendFunction kAttend; }
+namespace scalar {
+extern const AttendFunction kAttend;
+}
+namespace avx2 {
+extern const AttendFunction kAttend;
+}
+namespace avx512 {
+extern const AttendFunction kAttend;
+}
 
 }  // namespace tessera_reference

@@ -157,8 +157,8 @@ Status CpuBackend::prepare_linear(const sdk::HostMatrix* parts, std::size_t coun
       outputs += parts[i].rows;
     }
     if (stored != sdk::DType::f32 && stored != sdk::DType::bf16 && stored != sdk::DType::f16)
-      return sdk::fail(Code::unsupported, std::string("weights of type ") + sdk::dtype_name(stored) +
-                                              "; wanted f32, bf16 or f16");
+      return sdk::fail(Code::unsupported,
+                       std::string("weights of type ") + sdk::dtype_name(stored) + "; wanted f32, bf16 or f16");
     const std::size_t element = bf16 ? 2 : 4;
     const std::int64_t panels = (outputs + kPanel - 1) / kPanel;
     auto weight = std::make_unique<Weight>();
@@ -244,7 +244,8 @@ Status CpuBackend::gather(const sdk::Matrix& x, const sdk::Matrix* delta, const 
     const std::int32_t row = rows.logit_rows[i];
     const float* source = x.f32(row);
     float* target = out.f32(i);
-    for (std::int32_t c = 0; c < out.cols; ++c) target[c] = delta == nullptr ? source[c] : source[c] + delta->f32(row)[c];
+    for (std::int32_t c = 0; c < out.cols; ++c)
+      target[c] = delta == nullptr ? source[c] : source[c] + delta->f32(row)[c];
   });
   return {};
 }
@@ -252,6 +253,6 @@ Status CpuBackend::gather(const sdk::Matrix& x, const sdk::Matrix* delta, const 
 }  // namespace tessera_cpu
 
 TESSERA_REGISTER_PLUGIN(tessera::sdk::Backend, tessera_cpu::CpuBackend, tessera::sdk::Device::cpu, "cpu", "0.1.0",
-                        tessera::sdk::Traits{tessera::sdk::kBatchInvariant | tessera::sdk::kChunkInvariant |
-                                                 tessera::sdk::kPortableBits,
-                                             1u << static_cast<unsigned>(tessera::sdk::DType::f32), 0, 0, ""})
+                        tessera::sdk::Traits{
+                            tessera::sdk::kBatchInvariant | tessera::sdk::kChunkInvariant | tessera::sdk::kPortableBits,
+                            1u << static_cast<unsigned>(tessera::sdk::DType::f32), 0, 0, ""})

@@ -2,12 +2,14 @@
 #include "kernels.h"
 
 #include "tessera/sdk/numerics.h"
-#include "vec.h"
+#include "tessera/sdk/simd.h"
 
 namespace tessera_cpu::TESSERA_ISA {
 namespace {
 
 namespace sdk = tessera::sdk;
+using sdk::TESSERA_ISA::Strip;
+using sdk::TESSERA_ISA::Vec;
 
 constexpr int kSegment = sdk::kLinearSegment;
 constexpr int kTileRows = 6;

@@ -11,10 +11,10 @@ inline constexpr int kPanel = 64;  // outputs packed side by side
 /// A weight as packed at load: [panel][k][64], the last panel padded with zeros.
 struct PackedLinear {
   const void* data;
-  bool bf16;           // else f32
+  bool bf16;  // else f32
   std::int32_t outputs;
   std::int32_t inputs;
-  const float* bias;   // [outputs] or null
+  const float* bias;  // [outputs] or null
 };
 
 struct KernelTable {
@@ -26,8 +26,14 @@ struct KernelTable {
   void (*swiglu_row)(const float* gate_up, std::int32_t width, float* out);
 };
 
-namespace scalar { extern const KernelTable kTable; }
-namespace avx2 { extern const KernelTable kTable; }
-namespace avx512 { extern const KernelTable kTable; }
+namespace scalar {
+extern const KernelTable kTable;
+}
+namespace avx2 {
+extern const KernelTable kTable;
+}
+namespace avx512 {
+extern const KernelTable kTable;
+}
 
 }  // namespace tessera_cpu

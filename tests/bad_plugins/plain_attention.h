@@ -36,7 +36,7 @@ class PlainAttention : public sdk::Attention {
   virtual float error(const sdk::AttentionArgs&) const { return 0.0f; }
 
  private:
-  void attend(const sdk::AttentionArgs& args, std::int32_t row, std::int32_t head) const {
+  void attend(const sdk::AttentionArgs& args, std::int32_t row, std::int32_t head) {
     const std::int32_t length = args.rows.positions[row] + 1;
     const std::int32_t* pages = args.rows.pages + args.rows.slices[args.rows.row_slice[row]].first_page;
     const auto at = [&](std::int32_t j) {
@@ -45,25 +45,27 @@ class PlainAttention : public sdk::Attention {
     };
     const float* q = args.q.f32(row) + head * shape_.head_dim;
     float* out = args.out.f32(row) + head * shape_.head_dim;
-    std::vector<float> weights;
+    weights_.resize(static_cast<std::size_t>(length));
+    float* weights = weights_.data();
     float largest = -INFINITY, sum = 0;
     for (std::int32_t j = 0; j < length; ++j) {
       const float* k = static_cast<const float*>(args.kv.k) + at(j);
       float score = 0;
       for (std::int32_t d = 0; d < shape_.head_dim; ++d) score += q[d] * k[d];
-      weights.push_back(score * shape_.scale);
-      largest = std::fmax(largest, weights.back());
+      weights[j] = score * shape_.scale;
+      largest = std::fmax(largest, weights[j]);
     }
-    for (float& weight : weights) sum += weight = sdk::exp_f32(weight - largest);
+    for (std::int32_t j = 0; j < length; ++j) sum += weights[j] = sdk::exp_f32(weights[j] - largest);
     for (std::int32_t d = 0; d < shape_.head_dim; ++d) out[d] = 0;
     for (std::int32_t j = 0; j < length; ++j) {
       const float* v = static_cast<const float*>(args.kv.v) + at(j);
-      for (std::int32_t d = 0; d < shape_.head_dim; ++d) out[d] += weights[static_cast<std::size_t>(j)] * v[d];
+      for (std::int32_t d = 0; d < shape_.head_dim; ++d) out[d] += weights[j] * v[d];
     }
     for (std::int32_t d = 0; d < shape_.head_dim; ++d) out[d] = out[d] / sum + error(args);
   }
 
   sdk::AttentionShape shape_{};
+  std::vector<float> weights_;
 };
 
 inline constexpr sdk::Traits kTraits{sdk::kBatchInvariant | sdk::kChunkInvariant, 1u, 32, 0, ""};

@@ -111,9 +111,18 @@ OrderedJson error_json(const Refusal& refusal) {
 
 /// The engine's sentences start with the parameter they are about.
 std::string param_of(std::string_view message) {
-  constexpr std::array<std::string_view, 12> kNames = {
-      "temperature", "top_p", "min_p",      "presence_penalty", "frequency_penalty", "repetition_penalty",
-      "top_k",       "n",     "max_tokens", "top_logprobs",     "stop",              "logit_bias"};
+  constexpr std::array<std::string_view, 12> kNames = {"temperature",
+                                                       "top_p",
+                                                       "min_p",
+                                                       "presence_penalty",
+                                                       "frequency_penalty",
+                                                       "repetition_penalty",
+                                                       "top_k",
+                                                       "n",
+                                                       "max_tokens",
+                                                       "top_logprobs",
+                                                       "stop",
+                                                       "logit_bias"};
   const std::string_view word = message.substr(0, message.find(' '));
   return std::find(kNames.begin(), kNames.end(), word) == kNames.end() ? "" : std::string(word);
 }
@@ -227,8 +236,8 @@ StreamAnswer::StreamAnswer(const Call& call, Heading heading)
     : call_(call), heading_(std::move(heading)), choices_(static_cast<std::size_t>(call.num_choices)) {}
 
 OrderedJson StreamAnswer::base() const {
-  OrderedJson out = heading_json(
-      heading_, call_.endpoint == Endpoint::chat ? "chat.completion.chunk" : "text_completion");
+  OrderedJson out =
+      heading_json(heading_, call_.endpoint == Endpoint::chat ? "chat.completion.chunk" : "text_completion");
   out["choices"] = OrderedJson::array();
   if (call_.include_usage) out["usage"] = nullptr;
   return out;
@@ -292,9 +301,7 @@ std::string StreamAnswer::on(const Event& event) {
         out = sse(last);
       }
       return out + "data: [DONE]\n\n";
-    case sdk::EventKind::failed:
-      ended_ = true;
-      return sse(error_json(refusal_of(event.status)));
+    case sdk::EventKind::failed: ended_ = true; return sse(error_json(refusal_of(event.status)));
     case sdk::EventKind::cancelled:
       ended_ = true;
       return sse(error_json(refusal_of(sdk::fail(sdk::Code::cancelled, "the request was cancelled by the server"))));
@@ -309,7 +316,9 @@ std::string models_body(const sdk::EngineInfo& info) {
 }
 
 std::string percent_decoded(std::string_view text) {
-  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1; };
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+  };
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const int high = text[i] == '%' && i + 2 < text.size() ? digit(text[i + 1]) : -1;

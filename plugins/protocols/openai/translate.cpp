@@ -107,8 +107,9 @@ class Fields {
   bool integer(const char* key, std::int32_t low, std::int32_t high, std::int32_t& out) const {
     const Json* value = get(key);
     if (value == nullptr) return false;
-    const bool fits = value->is_number_unsigned() ? value->get<std::uint64_t>() <= static_cast<std::uint64_t>(INT32_MAX)
-                                                  : value->is_number_integer() && value->get<std::int64_t>() >= INT32_MIN;
+    const bool fits = value->is_number_unsigned()
+                          ? value->get<std::uint64_t>() <= static_cast<std::uint64_t>(INT32_MAX)
+                          : value->is_number_integer() && value->get<std::int64_t>() >= INT32_MIN;
     if (!fits || value->get<std::int32_t>() < low || value->get<std::int32_t>() > high)
       refuse_type(name(key), *value,
                   high == INT32_MAX ? "an integer of " + std::to_string(low) + " or more"
@@ -142,7 +143,8 @@ std::string content_text(const Json& content, const std::string& param) {
     const std::string part = param + "[" + std::to_string(i) + "]";
     if (!content[i].is_object()) refuse_type(part, content[i], R"(an object like {"type":"text","text":"..."})");
     const Json type = content[i].value("type", Json());
-    if (type != "text") refuse(part + ".type", "'" + part + ".type' is " + found(type) + "; this model takes \"text\" only");
+    if (type != "text")
+      refuse(part + ".type", "'" + part + ".type' is " + found(type) + "; this model takes \"text\" only");
     const Json piece = content[i].value("text", Json());
     if (!piece.is_string()) refuse_type(part + ".text", piece, "a string");
     text += piece.get_ref<const std::string&>();
@@ -198,8 +200,8 @@ void parse_stops(const Fields& fields, Call& call) {
     call.stops.push_back(stop->get<std::string>());
   } else if (stop->is_array()) {
     if (stop->size() > kMaxStops)
-      refuse("stop", "'stop' has " + std::to_string(stop->size()) + " strings; wanted at most " +
-                         std::to_string(kMaxStops));
+      refuse("stop",
+             "'stop' has " + std::to_string(stop->size()) + " strings; wanted at most " + std::to_string(kMaxStops));
     for (const Json& text : *stop) {
       if (!text.is_string()) refuse("stop", "'stop' holds " + found(text) + "; wanted strings only");
       call.stops.push_back(text.get<std::string>());
@@ -219,7 +221,8 @@ void parse_logit_bias(const Fields& fields, Call& call) {
     const bool digits = !key.empty() && key.size() <= 9 && key.find_first_not_of("0123456789") == std::string::npos;
     if (!digits) refuse("logit_bias", "'logit_bias' has the key " + found(Json(key)) + "; wanted token ids");
     if (!value.is_number() || value.get<double>() < -100 || value.get<double>() > 100)
-      refuse("logit_bias", "'logit_bias' gives token " + key + " " + found(value) + "; wanted a number from -100 to 100");
+      refuse("logit_bias",
+             "'logit_bias' gives token " + key + " " + found(value) + "; wanted a number from -100 to 100");
     call.logit_bias.push_back({static_cast<std::int32_t>(std::stol(key)), value.get<float>()});
   }
 }
@@ -238,8 +241,8 @@ void parse_sampling(const Fields& fields, Call& call) {
   if (const Json* seed = fields.get("seed")) {
     if (!seed->is_number_integer()) refuse_type("seed", *seed, "an integer of 64 bits");
     sampling.has_seed = true;
-    sampling.seed = seed->is_number_unsigned() ? seed->get<std::uint64_t>()
-                                               : static_cast<std::uint64_t>(seed->get<std::int64_t>());
+    sampling.seed =
+        seed->is_number_unsigned() ? seed->get<std::uint64_t>() : static_cast<std::uint64_t>(seed->get<std::int64_t>());
   }
 }
 
@@ -259,7 +262,7 @@ void parse_logprobs(const Fields& fields, Call& call) {
 
 /// Wishes that change the answer and that nobody here could fulfil: refused, never ignored.
 void refuse_unsupported(const Fields& fields) {
-  constexpr std::array<const char*, 8> kNames = {"suffix", "tools",      "functions",  "function_call",
+  constexpr std::array<const char*, 8> kNames = {"suffix", "tools",      "functions",          "function_call",
                                                  "audio",  "prediction", "web_search_options", "tool_choice"};
   for (const char* name : kNames) {
     const Json* value = fields.get(name);

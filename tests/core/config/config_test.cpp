@@ -90,21 +90,24 @@ log: { level: debug }
 
 TEST_CASE("defaults yield to the file, the file to the environment, the environment to overrides") {
   const std::string file = "scheduler: { max_batch: 2 }\n";
-  const Environment environment{{"TESSERA_SCHEDULER__MAX_BATCH", "3"}, {"TESSERA_PLUGIN_PATH", "/x"}, {"TESSERA_OTHER", ""}};
+  const Environment environment{
+      {"TESSERA_SCHEDULER__MAX_BATCH", "3"}, {"TESSERA_PLUGIN_PATH", "/x"}, {"TESSERA_OTHER", ""}};
   CHECK(good(file).scheduler.max_batch == 2);
   CHECK(good(file, environment).scheduler.max_batch == 3);
-  CHECK(good(file, environment, {{"scheduler.max_batch=4", "--set"}, {"scheduler.max_batch=5", "--set"}}).scheduler.max_batch == 5);
+  CHECK(good(file, environment, {{"scheduler.max_batch=4", "--set"}, {"scheduler.max_batch=5", "--set"}})
+            .scheduler.max_batch == 5);
 }
 
 TEST_CASE("overrides reach plugin options, ports, lists and sections") {
-  const Config config = good("backend: { options: { threads: 1, other: 2 } }\n", {{"TESSERA_ATTENTION__OPTIONS__X", "y"}},
-                             {{"backend.options.threads=2", "--set"},
-                              {"attention.variant=a", "--set"},
-                              {"server.host=::1", "--host"},
-                              {"server.port=99", "--port"},
-                              {"server.api_keys=key", "--api-key"},
-                              {"protocols=[{name: web}]", "--set"},
-                              {"model.name=", "--set"}});
+  const Config config =
+      good("backend: { options: { threads: 1, other: 2 } }\n", {{"TESSERA_ATTENTION__OPTIONS__X", "y"}},
+           {{"backend.options.threads=2", "--set"},
+            {"attention.variant=a", "--set"},
+            {"server.host=::1", "--host"},
+            {"server.port=99", "--port"},
+            {"server.api_keys=key", "--api-key"},
+            {"protocols=[{name: web}]", "--set"},
+            {"model.name=", "--set"}});
   REQUIRE(config.backend.options.size() == 2);
   CHECK(config.backend.options[0].value == "2");
   CHECK(config.backend.options[0].where.text() == "--set");
@@ -120,9 +123,12 @@ TEST_CASE("overrides reach plugin options, ports, lists and sections") {
 TEST_CASE("a mistake in a file is one sentence with file, line and column") {
   CHECK(error("cache:\n  pagse: 3\n") == "test.yaml:2:3: unknown key 'cache.pagse'; did you mean 'pages'?");
   CHECK(error("cahce: {}\n") == "test.yaml:1:1: unknown key 'cahce'; did you mean 'cache'?");
-  CHECK(error("plugins: { zzzzzzzzzz: 1 }") == "test.yaml:1:12: unknown key 'plugins.zzzzzzzzzz'; known here are directories");
-  CHECK(error("server: { port: 1 }").starts_with("test.yaml:1:11: unknown key 'server.port'; known here are listen, api_keys"));
-  CHECK(error("attention: { varient: x }") == "test.yaml:1:14: unknown key 'attention.varient'; did you mean 'variant'?");
+  CHECK(error("plugins: { zzzzzzzzzz: 1 }") ==
+        "test.yaml:1:12: unknown key 'plugins.zzzzzzzzzz'; known here are directories");
+  CHECK(error("server: { port: 1 }")
+            .starts_with("test.yaml:1:11: unknown key 'server.port'; known here are listen, api_keys"));
+  CHECK(error("attention: { varient: x }") ==
+        "test.yaml:1:14: unknown key 'attention.varient'; did you mean 'variant'?");
   CHECK(error("backend: { variant: x }").find("unknown key 'backend.variant'") != std::string::npos);
   CHECK(error("cache: { pages: many }") ==
         "test.yaml:1:17: cache.pages is set to 'many'; wanted auto or a whole number from 1 to 2147483647");
@@ -136,7 +142,8 @@ TEST_CASE("a mistake in a file is one sentence with file, line and column") {
         "test.yaml:2:3: scheduler.max_batch is empty; wanted a whole number from 1 to 4096");
   CHECK(error("cache: { memory_fraction: 1.5 }").find("wanted a number from 0.01 to 1") != std::string::npos);
   CHECK(error("cache: { memory_fraction: nan }").find("wanted a number from 0.01 to 1") != std::string::npos);
-  CHECK(error("cache: { prefix_cache: yes }") == "test.yaml:1:24: cache.prefix_cache is set to 'yes'; wanted true or false");
+  CHECK(error("cache: { prefix_cache: yes }") ==
+        "test.yaml:1:24: cache.prefix_cache is set to 'yes'; wanted true or false");
   CHECK(error("cache: 3") == "test.yaml:1:8: cache is set to '3'; wanted a section of 'key: value' lines");
   CHECK(error("- a") == "test.yaml:1:1: the configuration is a list; wanted a section of 'key: value' lines");
   CHECK(error("cache: { pages: 1, pages: 2 }") == "test.yaml:1:20: cache.pages is given twice; keep one of the two");
@@ -148,11 +155,13 @@ TEST_CASE("a mistake in a file is one sentence with file, line and column") {
   CHECK(error("log: { level: wran }") ==
         "test.yaml:1:15: log.level is set to 'wran'; wanted one of debug, info, warn, error (did you mean warn?)");
   CHECK(error("backend: { name: ../cpu }").find("wanted a plugin name of a-z, 0-9 and _") != std::string::npos);
-  CHECK(error("backend: { options: { a: [1] } }").find("backend.options.a is a list; wanted one value") != std::string::npos);
+  CHECK(error("backend: { options: { a: [1] } }").find("backend.options.a is a list; wanted one value") !=
+        std::string::npos);
   CHECK(error("protocols: openai").find("wanted a list of adapters") != std::string::npos);
   CHECK(error("protocols: []").find("wanted at least one adapter") != std::string::npos);
   CHECK(error("protocols: [{}]").find("wanted an adapter with a name") != std::string::npos);
-  CHECK(error("protocols: [{name: a}, {name: a}]") == "test.yaml:1:31: protocol 'a' is listed twice; keep one of the two");
+  CHECK(error("protocols: [{name: a}, {name: a}]") ==
+        "test.yaml:1:31: protocol 'a' is listed twice; keep one of the two");
   CHECK(error("a: 1\n---\nb: 2\n").find("goes on after its first YAML document") != std::string::npos);
 }
 
@@ -179,12 +188,18 @@ TEST_CASE("a mistake in an override or a variable names it") {
   CHECK(error("", {}, {{"cache..pages=3", "--set"}}).find("a key is empty") != std::string::npos);
   CHECK(error("", {}, {{"=3", "--set"}}).find("a key is empty") != std::string::npos);
   CHECK(error("", {}, {{"model.name=[", "--set"}}).starts_with("--set: this is no YAML ("));
-  CHECK(error("", {{"TESSERA_CACHE__PAGES", "x"}}).starts_with("TESSERA_CACHE__PAGES: cache.pages is set to 'x'; wanted"));
+  CHECK(error("", {{"TESSERA_CACHE__PAGES", "x"}})
+            .starts_with("TESSERA_CACHE__PAGES: cache.pages is set to 'x'; wanted"));
+}
+
+TEST_CASE("an empty API key and the one that is shown instead of keys are refused") {
+  for (const char* key : {"''", "(hidden)"})
+    CHECK(error(fmt::format("server: {{ api_keys: [{}] }}", key)).find("test.yaml:1:") == 0);
 }
 
 TEST_CASE("a step must have room for every running request") {
-  CHECK(error("scheduler: { max_batch: 32, step_tokens: 16 }").find("step_tokens is 16 but scheduler.max_batch is 32") !=
-        std::string::npos);
+  CHECK(error("scheduler: { max_batch: 32, step_tokens: 16 }")
+            .starts_with("test.yaml:1:12: scheduler.step_tokens is 16 but scheduler.max_batch is 32"));
 }
 
 TEST_CASE("a missing or huge file is refused") {
@@ -219,15 +234,18 @@ TEST_CASE("any text is read or refused with a sentence") {
   constexpr std::uint64_t kSeed = 20260;
   Random random(kSeed);
   INFO("seed " << kSeed);
-  const std::string pieces[] = {"cache", "pages", ":", ": ", "{", "}", "[", "]", "\n", "  ", "- ", "'", "\"", "1", "auto",
-                                "#", "&a", "*a", "model", "server", "listen", ",", "\t", "!", "?", "|", ">", "options"};
+  const std::string pieces[] = {"cache",  "pages", ":",  ": ", "{",    "}", "[",  "]",      "\n",    "  ",
+                                "- ",     "'",     "\"", "1",  "auto", "#", "&a", "*a",     "model", "server",
+                                "listen", ",",     "\t", "!",  "?",    "|", ">",  "options"};
   for (int round = 0; round < 3000; ++round) {
     std::string text;
     for (std::uint32_t i = 0, count = 1 + random.below(24); i < count; ++i)
       text += pieces[random.below(static_cast<std::uint32_t>(std::size(pieces)))];
     auto config = parse_config(text, "test.yaml", {}, {});
-    if (config.ok()) CHECK(to_yaml(good(to_yaml(*config))) == to_yaml(*config));
-    else CHECK_MESSAGE(std::string(config.status().message).starts_with("test.yaml:"), text);
+    if (config.ok())
+      CHECK(to_yaml(good(to_yaml(*config))) == to_yaml(*config));
+    else
+      CHECK_MESSAGE(std::string(config.status().message).starts_with("test.yaml:"), text);
   }
 }
 

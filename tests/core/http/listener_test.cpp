@@ -210,8 +210,9 @@ TEST_CASE("malformed requests, long headers and long bodies are refused, and the
   CHECK(has(ask("POST /echo HTTP/1.1\r\nContent-Length: x\r\n\r\n"), "HTTP/1.1 400"));
   CHECK(has(ask("GET / HTTP/1.1\r\nA: " + std::string(100000, 'a') + "\r\n\r\n"), "HTTP/1.1 431"));
   CHECK(has(ask("POST /echo HTTP/1.1\r\nContent-Length: 101\r\n\r\n" + std::string(101, 'b')), "HTTP/1.1 413"));
-  CHECK(has(ask("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nc8\r\n" + std::string(200, 'b') +
-                "\r\n0\r\n\r\n"), "HTTP/1.1 413"));
+  CHECK(has(
+      ask("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nc8\r\n" + std::string(200, 'b') + "\r\n0\r\n\r\n"),
+      "HTTP/1.1 413"));
   CHECK(has(ask("POST /echo HTTP/1.1\r\nConnection: close\r\nContent-Length: 100\r\n\r\n" + std::string(100, 'b')),
             "HTTP/1.1 200"));
 }

@@ -42,8 +42,8 @@ StepPlan step(Scheduler& scheduler, std::initializer_list<SequenceId> ending = {
 std::string shape(const StepPlan& plan) {  // "id:rows" of each slice, '!' where logits are wanted
   std::string text;
   for (const PlanSlice& slice : plan.slices) {
-    text += fmt::format("{}{}:{}{}", text.empty() ? "" : " ", slice.id, slice.tokens.size(),
-                        slice.wants_logits ? "!" : "");
+    text +=
+        fmt::format("{}{}:{}{}", text.empty() ? "" : " ", slice.id, slice.tokens.size(), slice.wants_logits ? "!" : "");
   }
   return text;
 }

@@ -38,9 +38,21 @@ std::string decode(const Tokenizer& tokenizer, const Ids& ids) {
 }
 
 std::string random_bytes(Random& random, std::size_t size) {
-  const std::vector<std::string> parts = {" ", "\n", "'", "s", "ll", "a", "1", "\xC2\xA0", "\xE6\x9D\xB1",
+  const std::vector<std::string> parts = {" ",
+                                          "\n",
+                                          "'",
+                                          "s",
+                                          "ll",
+                                          "a",
+                                          "1",
+                                          "\xC2\xA0",
+                                          "\xE6\x9D\xB1",
                                           "\xF0\x9F\x99\x82",
-                                          "\xE6\x9D", "\xFF", "\xED\xA0\x80", "\xF0\x9F", "<|im_end|>"};
+                                          "\xE6\x9D",
+                                          "\xFF",
+                                          "\xED\xA0\x80",
+                                          "\xF0\x9F",
+                                          "<|im_end|>"};
   std::string out;
   while (out.size() < size) {
     const std::uint32_t pick = random.below(static_cast<std::uint32_t>(parts.size()) + 2);
@@ -234,7 +246,10 @@ TEST_CASE("broken UTF-8 becomes one replacement character for each maximal ill-f
   };
   const std::string r = "\xEF\xBF\xBD";
   CHECK(all("\xF0\x9F\x99\x82") == "\xF0\x9F\x99\x82");
-  CHECK(all("a\xF1\x80\x80\xE1\x80\xC2" "b\x80" "c\x80\xBF" "d") == "a" + r + r + r + "b" + r + "c" + r + r + "d");
+  CHECK(all("a\xF1\x80\x80\xE1\x80\xC2"
+            "b\x80"
+            "c\x80\xBF"
+            "d") == "a" + r + r + r + "b" + r + "c" + r + r + "d");
   CHECK(all("\xED\xA0\x80") == r + r + r);
   CHECK(all("\xF0\x9F\x99") == r);
 }

@@ -29,8 +29,8 @@ Case make_case(std::uint64_t seed, std::int32_t first, std::int32_t rows) {
   for (std::int32_t p = 0; p <= last; ++p)
     for (std::int32_t h = 0; h < kKvHeads; ++h)
       for (std::int32_t d = 0; d < kDim; ++d) {
-        const auto at = static_cast<std::size_t>(
-            kv.offset(c.pages[static_cast<std::size_t>(p / 16)], kLayer, p % 16, h) + d);
+        const auto at =
+            static_cast<std::size_t>(kv.offset(c.pages[static_cast<std::size_t>(p / 16)], kLayer, p % 16, h) + d);
         c.k[at] = random.real(-2.0f, 2.0f);
         c.v[at] = random.real(-1.0f, 1.0f);
       }
@@ -47,8 +47,10 @@ std::vector<float> attend(Case& c, const Setting& setting, std::size_t begin, st
   REQUIRE(attention.status.ok());
   std::size_t bytes = 0;
   const auto rows = static_cast<std::int32_t>(end - begin);
-  REQUIRE(attention->bind({kLayers, kHeads, kKvHeads, kDim, kScale, sdk::DType::f32},
-                          {64, 64, 64, kContext, kContext / 16}, backend->context(), bytes).ok());
+  REQUIRE(attention
+              ->bind({kLayers, kHeads, kKvHeads, kDim, kScale, sdk::DType::f32}, {64, 64, 64, kContext, kContext / 16},
+                     backend->context(), bytes)
+              .ok());
   std::vector<float> workspace(bytes / sizeof(float)), out(static_cast<std::size_t>(rows * kHeads * kDim));
   sdk::Slice slice = c.slice;
   slice.num_rows = rows;
@@ -65,8 +67,8 @@ std::vector<float> attend(Case& c, const Setting& setting, std::size_t begin, st
   sdk::Matrix q = view(out, rows);
   q.data = c.q.data() + begin * kHeads * kDim;
   const sdk::KvView kv{c.k.data(), c.v.data(), sdk::DType::f32, kContext / 16 * 2, kLayers, kKvHeads, kDim};
-  REQUIRE(attention->run({q, view(out, rows), kv, kLayer, packed, workspace.data(), nullptr, 0},
-                         backend->context()).ok());
+  REQUIRE(
+      attention->run({q, view(out, rows), kv, kLayer, packed, workspace.data(), nullptr, 0}, backend->context()).ok());
   return out;
 }
 

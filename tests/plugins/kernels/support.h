@@ -38,6 +38,9 @@ class Options final : public sdk::Host {
     *out = threads_text_.c_str();
     return {};
   }
+  sdk::Status refuse(const char*, const char* wanted) noexcept override {
+    return sdk::fail(sdk::Code::invalid_argument, wanted);
+  }
   sdk::Status option_choice(const char* key, const char* fallback, const char* const* choices, std::size_t count,
                             std::size_t* out) noexcept override {
     const std::string value = std::strcmp(key, "isa") == 0 ? isa_ : fallback;

@@ -12,7 +12,8 @@ namespace {
 
 Call call_of(Endpoint endpoint, const std::string& members) {
   Call call;
-  const std::string head = endpoint == Endpoint::chat ? R"({"messages":[{"role":"user","content":"q"}])" : R"({"prompt":"pq")";
+  const std::string head =
+      endpoint == Endpoint::chat ? R"({"messages":[{"role":"user","content":"q"}])" : R"({"prompt":"pq")";
   const auto refusal = parse_call(endpoint, head + members + "}", call);
   REQUIRE_MESSAGE(!refusal, refusal->message);
   return call;

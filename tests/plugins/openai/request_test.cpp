@@ -65,7 +65,8 @@ TEST_CASE("a chat request with every parameter arrives as it was sent") {
 }
 
 TEST_CASE("what is absent or null takes the documented default") {
-  Call call = parsed(Endpoint::chat, chat(R"("temperature":null,"stop":null,"tools":[],"response_format":{"type":"text"})"));
+  Call call =
+      parsed(Endpoint::chat, chat(R"("temperature":null,"stop":null,"tools":[],"response_format":{"type":"text"})"));
   CHECK(call.view().sampling.temperature == 1.0);
   CHECK(call.max_tokens == 0);
   CHECK(call.top_logprobs == -1);
@@ -80,8 +81,9 @@ TEST_CASE("a completion prompt is text, one text in an array, or token ids") {
   CHECK(call.view().prompt_kind == sdk::PromptKind::tokens);
   CHECK(call.tokens == std::vector<std::int32_t>{1, 2});
   CHECK(call.top_logprobs == 2);
-  for (const char* body : {R"({"prompt":["a","b"]})", R"({"prompt":[1,-2]})", R"({"prompt":[1,"a"]})", R"({"prompt":[]})",
-                           R"({"prompt":5})", R"({})", R"({"prompt":[1.5]})", R"({"prompt":[99999999999]})"})
+  for (const char* body :
+       {R"({"prompt":["a","b"]})", R"({"prompt":[1,-2]})", R"({"prompt":[1,"a"]})", R"({"prompt":[]})",
+        R"({"prompt":5})", R"({})", R"({"prompt":[1.5]})", R"({"prompt":[99999999999]})"})
     CHECK(refused(Endpoint::completions, body).param == "prompt");
   CHECK(refused(Endpoint::completions, R"({"prompt":[1],"echo":true})").param == "echo");
   CHECK(refused(Endpoint::completions, R"({"prompt":"a","echo":true,"logprobs":1})").param == "echo");
@@ -91,21 +93,38 @@ TEST_CASE("a wrong type names the parameter, what was found and what was wanted"
   const struct {
     const char* members;
     const char* param;
-  } cases[] = {
-      {R"("temperature":"hot")", "temperature"}, {R"("top_p":[])", "top_p"}, {R"("top_k":1.5)", "top_k"},
-      {R"("n":0)", "n"}, {R"("n":"2")", "n"}, {R"("n":99999999999999999999)", "n"}, {R"("max_tokens":0)", "max_tokens"},
-      {R"("max_tokens":-9223372036854775808)", "max_tokens"}, {R"("seed":1.5)", "seed"}, {R"("seed":"a")", "seed"},
-      {R"("stop":5)", "stop"}, {R"("stop":[5])", "stop"}, {R"("stop":"")", "stop"}, {R"("stream":1)", "stream"},
-      {R"("stop":["1","2","3","4","5","6","7","8","9","a","b","c","d","e","f","g","h"])", "stop"},
-      {R"("logit_bias":[])", "logit_bias"}, {R"("logit_bias":{"x":1})", "logit_bias"},
-      {R"("logit_bias":{"1":101})", "logit_bias"}, {R"("logit_bias":{"1":"a"})", "logit_bias"},
-      {R"("logprobs":5)", "logprobs"}, {R"("top_logprobs":2)", "top_logprobs"}, {R"("model":7)", "model"},
-      {R"("stream_options":{"include_usage":true})", "stream_options"},
-      {R"("stream":true,"stream_options":{"include_usage":1})", "stream_options.include_usage"},
-      {R"("max_tokens":1,"max_completion_tokens":2)", "max_completion_tokens"},
-      {R"("tools":[{"type":"function"}])", "tools"}, {R"("response_format":{"type":"json_object"})", "response_format"},
-      {R"("response_format":"text")", "response_format"}, {R"("suffix":"z")", "suffix"}, {R"("best_of":3)", "best_of"},
-      {R"("modalities":["audio"])", "modalities"}, {R"("tool_choice":"required")", "tool_choice"}};
+  } cases[] = {{R"("temperature":"hot")", "temperature"},
+               {R"("top_p":[])", "top_p"},
+               {R"("top_k":1.5)", "top_k"},
+               {R"("n":0)", "n"},
+               {R"("n":"2")", "n"},
+               {R"("n":99999999999999999999)", "n"},
+               {R"("max_tokens":0)", "max_tokens"},
+               {R"("max_tokens":-9223372036854775808)", "max_tokens"},
+               {R"("seed":1.5)", "seed"},
+               {R"("seed":"a")", "seed"},
+               {R"("stop":5)", "stop"},
+               {R"("stop":[5])", "stop"},
+               {R"("stop":"")", "stop"},
+               {R"("stream":1)", "stream"},
+               {R"("stop":["1","2","3","4","5","6","7","8","9","a","b","c","d","e","f","g","h"])", "stop"},
+               {R"("logit_bias":[])", "logit_bias"},
+               {R"("logit_bias":{"x":1})", "logit_bias"},
+               {R"("logit_bias":{"1":101})", "logit_bias"},
+               {R"("logit_bias":{"1":"a"})", "logit_bias"},
+               {R"("logprobs":5)", "logprobs"},
+               {R"("top_logprobs":2)", "top_logprobs"},
+               {R"("model":7)", "model"},
+               {R"("stream_options":{"include_usage":true})", "stream_options"},
+               {R"("stream":true,"stream_options":{"include_usage":1})", "stream_options.include_usage"},
+               {R"("max_tokens":1,"max_completion_tokens":2)", "max_completion_tokens"},
+               {R"("tools":[{"type":"function"}])", "tools"},
+               {R"("response_format":{"type":"json_object"})", "response_format"},
+               {R"("response_format":"text")", "response_format"},
+               {R"("suffix":"z")", "suffix"},
+               {R"("best_of":3)", "best_of"},
+               {R"("modalities":["audio"])", "modalities"},
+               {R"("tool_choice":"required")", "tool_choice"}};
   for (const auto& entry : cases) {
     CAPTURE(entry.members);
     CHECK(refused(Endpoint::chat, chat(entry.members)).param == entry.param);
@@ -118,18 +137,19 @@ TEST_CASE("messages are refused by the index of the bad one") {
   CHECK(refused(Endpoint::chat, "{}").param == "messages");
   CHECK(refused(Endpoint::chat, R"({"messages":[]})").param == "messages");
   CHECK(refused(Endpoint::chat, R"({"messages":[5]})").param == "messages[0]");
-  CHECK(refused(Endpoint::chat, R"({"messages":[{"role":"user","content":"a"},{"role":"tool","content":"a"}]})").param ==
-        "messages[1].role");
+  CHECK(
+      refused(Endpoint::chat, R"({"messages":[{"role":"user","content":"a"},{"role":"tool","content":"a"}]})").param ==
+      "messages[1].role");
   CHECK(refused(Endpoint::chat, R"({"messages":[{"role":"user"}]})").param == "messages[0].content");
   CHECK(refused(Endpoint::chat, R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})").param ==
         "messages[0].content[0].type");
 }
 
 TEST_CASE("hostile JSON is refused: syntax, encoding, depth, repeated keys") {
-  for (const std::string& body :
-       {std::string(), std::string("{"), std::string("[]"), std::string("nul"), std::string("{}{}"),
-        std::string("{\"prompt\":\"\xff\"}"), std::string("{\"prompt\":\"\xed\xa0\x80\"}"), std::string(R"({"prompt":"\ud800"})"),
-        std::string(R"({"prompt":1e999})"), std::string(1 << 20, '['), std::string("\0", 1)})
+  for (const std::string& body : {std::string(), std::string("{"), std::string("[]"), std::string("nul"),
+                                  std::string("{}{}"), std::string("{\"prompt\":\"\xff\"}"),
+                                  std::string("{\"prompt\":\"\xed\xa0\x80\"}"), std::string(R"({"prompt":"\ud800"})"),
+                                  std::string(R"({"prompt":1e999})"), std::string(1 << 20, '['), std::string("\0", 1)})
     refused(Endpoint::completions, body);
   std::string deep = R"({"prompt":"a","x":)" + std::string(63, '[') + std::string(63, ']') + "}";
   CHECK(parsed(Endpoint::completions, deep).prompt == "a");

@@ -64,11 +64,11 @@ struct Traits {
 struct Descriptor {
   std::uint32_t struct_size;  // sizeof(Descriptor) as the plugin saw it
   std::uint16_t sdk_major;
-  std::uint16_t sdk_minor;    // the host accepts its own major and any minor <= its own
+  std::uint16_t sdk_minor;  // the host accepts its own major and any minor <= its own
   BuildId build;
   Kind kind;
   Device device;
-  const char* name;           // [a-z0-9_]+, equal to the file stem without the device
+  const char* name;  // [a-z0-9_]+, equal to the file stem without the device
   const char* version;
   Traits traits;
   /// [control] *out is the interface pointer (Backend*, Attention*, ...); untouched on failure.

@@ -16,17 +16,17 @@ struct AttentionShape {
   std::int32_t num_q_heads;
   std::int32_t num_kv_heads;  // divides num_q_heads
   std::int32_t head_dim;
-  float scale;                // softmax scale, computed once on the host
+  float scale;  // softmax scale, computed once on the host
   DType kv_dtype;
 };
 
 struct AttentionArgs {
-  Matrix q;          // [rows][num_q_heads * head_dim], rotated; f32 in the f32 profile
-  Matrix out;        // [rows][num_q_heads * head_dim]
-  KvView kv;         // rows' own K and V of this layer are already in it
+  Matrix q;    // [rows][num_q_heads * head_dim], rotated; f32 in the f32 profile
+  Matrix out;  // [rows][num_q_heads * head_dim]
+  KvView kv;   // rows' own K and V of this layer are already in it
   std::int32_t layer;
-  PackedRows rows;   // device pointers
-  void* workspace;   // `workspace_bytes` from bind, uninitialized
+  PackedRows rows;  // device pointers
+  void* workspace;  // `workspace_bytes` from bind, uninitialized
   /// Optional (only with kEmitsScores): f32 scores, scores[(row * num_q_heads + head) * scores_stride + position].
   float* scores;
   std::int64_t scores_stride;
@@ -46,6 +46,8 @@ class Attention {
   virtual const char* variants() const noexcept { return "auto"; }
   /// With kPortableBits: whether this instance gives the reference's bits. A plugin may have variants that do not.
   virtual bool exact() const noexcept { return true; }
+  /// Calls of `run` that a slower kernel than the one asked for had to serve. Its bits are the same.
+  virtual std::uint64_t fallbacks() const noexcept { return 0; }
 
   /// [control] Once. Refuses a shape it cannot serve, and says why. Device memory is claimed here and nowhere else;
   /// `workspace_bytes` is lent back on every run.

@@ -32,20 +32,20 @@ struct NormArgs {
 /// Splits a packed [q | k | v] projection, normalizes heads (if given), rotates q and k, appends k and v to the pool.
 /// Half-split rotation: component i pairs with i + rotary_dim / 2; components from rotary_dim on pass through.
 struct RotaryArgs {
-  Matrix qkv;                // [rows][(q_heads + 2 kv_heads) * head_dim]
-  Matrix q_out;              // [rows][q_heads * head_dim]
+  Matrix qkv;    // [rows][(q_heads + 2 kv_heads) * head_dim]
+  Matrix q_out;  // [rows][q_heads * head_dim]
   std::int32_t num_q_heads;
   std::int32_t num_kv_heads;
   std::int32_t head_dim;
-  std::int32_t rotary_dim;   // even, <= head_dim
-  const float* cosines;      // [max_context][rotary_dim / 2], computed on the host in f64
+  std::int32_t rotary_dim;  // even, <= head_dim
+  const float* cosines;     // [max_context][rotary_dim / 2], computed on the host in f64
   const float* sines;
-  const float* q_norm;       // [head_dim] or null
-  const float* k_norm;       // [head_dim] or null
+  const float* q_norm;  // [head_dim] or null
+  const float* k_norm;  // [head_dim] or null
   float eps;
   KvView kv;
   std::int32_t layer;
-  PackedRows rows;           // device pointers
+  PackedRows rows;  // device pointers
 };
 
 /// Every call comes from the engine thread. Pointers named "device" are in the backend's memory (host memory on a CPU).

@@ -11,9 +11,9 @@ struct Slice {
   std::int32_t first_row;
   std::int32_t num_rows;
   std::int32_t first_position;
-  std::int32_t depth;       // which loop of a looped model; 0 for a plain one
+  std::int32_t depth;  // which loop of a looped model; 0 for a plain one
   std::int32_t first_page;
-  std::int32_t num_pages;   // at least last position / 16 + 1
+  std::int32_t num_pages;  // at least last position / 16 + 1
 };
 
 /// Example, two slices: positions 30..32 of a sequence on pages {7, 2, 5} and position 3 of one on page {9}:
@@ -27,7 +27,7 @@ struct PackedRows {
   const Slice* slices;            // [num_slices]
   const std::int32_t* pages;      // [num_pages] physical page ids of all slices
   std::int32_t num_pages;
-  const std::int32_t* logit_rows; // [num_logit_rows] rows whose logits are wanted, ascending
+  const std::int32_t* logit_rows;  // [num_logit_rows] rows whose logits are wanted, ascending
   std::int32_t num_logit_rows;
 };
 

@@ -22,15 +22,15 @@ struct LogitBias {
 
 /// Applied in this order: logit bias, penalties, temperature, top-k, top-p, min-p, draw. temperature 0 is greedy.
 struct SamplingView {
-  double temperature = 1.0;           // 0 .. 100
-  std::int32_t top_k = 0;             // 0 = off
-  double top_p = 1.0;                 // (0, 1]
-  double min_p = 0.0;                 // [0, 1)
-  double presence_penalty = 0.0;      // -2 .. 2, over generated tokens
-  double frequency_penalty = 0.0;     // -2 .. 2, over generated tokens
-  double repetition_penalty = 1.0;    // > 0, over prompt and generated tokens
+  double temperature = 1.0;         // 0 .. 100
+  std::int32_t top_k = 0;           // 0 = off
+  double top_p = 1.0;               // (0, 1]
+  double min_p = 0.0;               // [0, 1)
+  double presence_penalty = 0.0;    // -2 .. 2, over generated tokens
+  double frequency_penalty = 0.0;   // -2 .. 2, over generated tokens
+  double repetition_penalty = 1.0;  // > 0, over prompt and generated tokens
   std::span<const LogitBias> logit_bias;
-  bool has_seed = false;              // without a seed the engine picks one and reports it
+  bool has_seed = false;  // without a seed the engine picks one and reports it
   std::uint64_t seed = 0;
 };
 
@@ -42,10 +42,10 @@ struct RequestView {
   std::string_view prompt;
   std::span<const std::int32_t> tokens;
   SamplingView sampling;
-  std::int32_t max_tokens = 0;             // 0 = up to the end of the context
+  std::int32_t max_tokens = 0;  // 0 = up to the end of the context
   std::int32_t num_choices = 1;
-  std::span<const std::string_view> stops; // not part of the answer
-  std::int32_t top_logprobs = -1;          // -1 = none; 0 = the chosen token's only; k = also the k best
+  std::span<const std::string_view> stops;  // not part of the answer
+  std::int32_t top_logprobs = -1;           // -1 = none; 0 = the chosen token's only; k = also the k best
   bool ignore_eos = false;
 };
 
@@ -59,7 +59,7 @@ struct TokenProb {
 
 /// One generated token, whose text may still be held back (by a stop string or by incomplete UTF-8).
 struct TokenView {
-  TokenProb chosen;                // logprob is NaN unless logprobs were asked for
+  TokenProb chosen;  // logprob is NaN unless logprobs were asked for
   std::span<const TokenProb> top;
 };
 
@@ -104,9 +104,9 @@ enum class EngineState : std::uint32_t { loading, ready, draining };
 
 struct EngineInfo {
   EngineState state;
-  const char* model_name;      // valid as long as the engine
-  const char* fingerprint;     // hex; names everything an answer's bits depend on
-  std::int64_t created;        // unix seconds
+  const char* model_name;   // valid as long as the engine
+  const char* fingerprint;  // hex; names everything an answer's bits depend on
+  std::int64_t created;     // unix seconds
   std::int32_t max_context;
   std::int32_t vocab_size;
   std::int32_t max_choices;

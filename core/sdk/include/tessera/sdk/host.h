@@ -27,6 +27,8 @@ class Host {
   /// The value must be one of `choices`; *out is its index. An error lists them and the nearest.
   virtual Status option_choice(const char* key, const char* fallback, const char* const* choices, std::size_t count,
                                std::size_t* out) noexcept = 0;
+  /// For values whose rules are the plugin's own: the error "<place>: <key> is <value>; wanted <wanted>".
+  virtual Status refuse(const char* key, const char* wanted) noexcept = 0;
 
  protected:
   ~Host() = default;

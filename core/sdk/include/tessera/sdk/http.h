@@ -19,7 +19,7 @@ struct HttpHeader {
 class HttpExchange {
  public:
   virtual std::string_view method() const noexcept = 0;
-  virtual std::string_view path() const noexcept = 0;                       // without the query
+  virtual std::string_view path() const noexcept = 0;                         // without the query
   virtual std::string_view header(std::string_view name) const noexcept = 0;  // case-insensitive; "" if absent
   virtual std::string_view body() const noexcept = 0;
   /// True when no API key is configured or the request carries one (Authorization: Bearer, or x-api-key).

@@ -1,4 +1,5 @@
-// The arithmetic every kernel shares (docs/numerics.md). Header-only, no libm but fmaf and sqrtf, equal bits everywhere.
+// The arithmetic every kernel shares (docs/numerics.md). Header-only, no libm but fmaf and sqrtf, equal bits
+// everywhere.
 //
 // All functions are forced inline: a file compiled for AVX-512 must never leave an out-of-line copy for the linker to
 // hand to baseline code. Compile with -ffp-contract=off.
@@ -30,7 +31,8 @@ TESSERA_INLINE float widen_f16(std::uint16_t bits) {
   const std::uint32_t exponent = (bits >> 10) & 31u, mantissa = bits & 1023u;
   const float tiny = static_cast<float>(mantissa) * 0x1p-24f;  // its value when the exponent is 0
   const std::uint32_t wide = exponent == 31 ? 255u : exponent + 112u;
-  return std::bit_cast<float>(sign | (exponent == 0 ? std::bit_cast<std::uint32_t>(tiny) : wide << 23 | mantissa << 13));
+  return std::bit_cast<float>(sign |
+                              (exponent == 0 ? std::bit_cast<std::uint32_t>(tiny) : wide << 23 | mantissa << 13));
 }
 
 /// e^x within 2 ulp over the whole range, exact at 0, +inf above 88.73, +0 below -103.98, NaN for NaN.
@@ -45,11 +47,11 @@ TESSERA_INLINE float exp_f32(float x) {
   const std::int32_t n = std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(kRound);
   const float whole = shifted - kRound;
   const float r = fma_f32(whole, -kLn2Low, fma_f32(whole, -kLn2High, x));
-  float p = 0x1.a01a02p-13f;            // 1/5040
-  p = fma_f32(p, r, 0x1.6c16c2p-10f);   // 1/720
-  p = fma_f32(p, r, 0x1.111112p-7f);    // 1/120
-  p = fma_f32(p, r, 0x1.555556p-5f);    // 1/24
-  p = fma_f32(p, r, 0x1.555556p-3f);    // 1/6
+  float p = 0x1.a01a02p-13f;           // 1/5040
+  p = fma_f32(p, r, 0x1.6c16c2p-10f);  // 1/720
+  p = fma_f32(p, r, 0x1.111112p-7f);   // 1/120
+  p = fma_f32(p, r, 0x1.555556p-5f);   // 1/24
+  p = fma_f32(p, r, 0x1.555556p-3f);   // 1/6
   p = fma_f32(p, r, 0.5f);
   p = fma_f32(p, r, 1.0f);
   p = fma_f32(p, r, 1.0f);

@@ -32,18 +32,17 @@ void destroy(void* instance) noexcept {
 }  // namespace tessera::sdk::detail
 
 /// Put once, at namespace scope, in one source file. `traits` is a ::tessera::sdk::Traits{...} initializer.
-#define TESSERA_REGISTER_PLUGIN(Interface, Type, device, name, version, ...)                                  \
-  extern const ::tessera::sdk::Descriptor tessera_descriptor;                                                 \
-  constinit const ::tessera::sdk::Descriptor tessera_descriptor{                                              \
-      sizeof(::tessera::sdk::Descriptor),                                                                     \
-      TESSERA_SDK_MAJOR,                                                                                      \
-      TESSERA_SDK_MINOR,                                                                                      \
-      ::tessera::sdk::kThisBuild,                                                                             \
-      Interface::kKind,                                                                                       \
-      device,                                                                                                 \
-      name,                                                                                                   \
-      version,                                                                                                \
-      __VA_ARGS__,                                                                                            \
-      &::tessera::sdk::detail::create<Interface, Type>,                                                       \
-      &::tessera::sdk::detail::destroy<Interface, Type>};                                                     \
+#define TESSERA_REGISTER_PLUGIN(Interface, Type, device, name, version, ...)                                        \
+  extern const ::tessera::sdk::Descriptor tessera_descriptor;                                                       \
+  constinit const ::tessera::sdk::Descriptor tessera_descriptor{sizeof(::tessera::sdk::Descriptor),                 \
+                                                                TESSERA_SDK_MAJOR,                                  \
+                                                                TESSERA_SDK_MINOR,                                  \
+                                                                ::tessera::sdk::kThisBuild,                         \
+                                                                Interface::kKind,                                   \
+                                                                device,                                             \
+                                                                name,                                               \
+                                                                version,                                            \
+                                                                __VA_ARGS__,                                        \
+                                                                &::tessera::sdk::detail::create<Interface, Type>,   \
+                                                                &::tessera::sdk::detail::destroy<Interface, Type>}; \
   BOOST_DLL_ALIAS(tessera_descriptor, tessera_plugin_v1)

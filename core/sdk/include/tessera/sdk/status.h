@@ -10,13 +10,13 @@ namespace tessera::sdk {
 
 enum class Code : std::uint32_t {
   ok = 0,
-  invalid_argument = 1,   // the caller's mistake; the message says what was wanted
-  unsupported = 2,        // a legal wish that this build or plugin cannot fulfil
+  invalid_argument = 1,  // the caller's mistake; the message says what was wanted
+  unsupported = 2,       // a legal wish that this build or plugin cannot fulfil
   not_found = 3,
-  resource_exhausted = 4, // a queue or a pool is full; trying again later can help
-  unavailable = 5,        // not ready, or draining
+  resource_exhausted = 4,  // a queue or a pool is full; trying again later can help
+  unavailable = 5,         // not ready, or draining
   cancelled = 6,
-  internal = 7,           // our own bug, or a failing device
+  internal = 7,  // our own bug, or a failing device
 };
 
 /// A POD: no allocation crosses the plugin line. `message` is NUL-terminated UTF-8, empty when ok.

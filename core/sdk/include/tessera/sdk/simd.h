@@ -1,4 +1,5 @@
-// One vector of f32 for the instruction set this file is compiled for. Everything is forced inline.
+// For CPU kernels only: one vector of f32 of the instruction set that a file is compiled for (tessera_isa_sources defines
+// TESSERA_ISA). Everything is forced inline, in a namespace of that instruction set.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-namespace tessera_cpu::TESSERA_ISA {
+namespace tessera::sdk::TESSERA_ISA {
 
 #if defined(TESSERA_ISA_avx512)
 
@@ -24,6 +25,7 @@ struct Vec {
   TESSERA_INLINE static Vec broadcast(float x) { return {_mm512_set1_ps(x)}; }
   TESSERA_INLINE static Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
   TESSERA_INLINE static Vec add(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
+  TESSERA_INLINE static Vec mul(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
   TESSERA_INLINE void store(float* p) const { _mm512_storeu_ps(p, v); }
 };
 
@@ -41,6 +43,7 @@ struct Vec {
   TESSERA_INLINE static Vec broadcast(float x) { return {_mm256_set1_ps(x)}; }
   TESSERA_INLINE static Vec fma(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
   TESSERA_INLINE static Vec add(Vec a, Vec b) { return {_mm256_add_ps(a.v, b.v)}; }
+  TESSERA_INLINE static Vec mul(Vec a, Vec b) { return {_mm256_mul_ps(a.v, b.v)}; }
   TESSERA_INLINE void store(float* p) const { _mm256_storeu_ps(p, v); }
 };
 
@@ -51,10 +54,11 @@ struct Vec {
   float v;
   TESSERA_INLINE static Vec zero() { return {0.0f}; }
   TESSERA_INLINE static Vec load(const float* p) { return {*p}; }
-  TESSERA_INLINE static Vec load(const std::uint16_t* p) { return {tessera::sdk::widen_bf16(*p)}; }
+  TESSERA_INLINE static Vec load(const std::uint16_t* p) { return {widen_bf16(*p)}; }
   TESSERA_INLINE static Vec broadcast(float x) { return {x}; }
-  TESSERA_INLINE static Vec fma(Vec a, Vec b, Vec c) { return {tessera::sdk::fma_f32(a.v, b.v, c.v)}; }
+  TESSERA_INLINE static Vec fma(Vec a, Vec b, Vec c) { return {fma_f32(a.v, b.v, c.v)}; }
   TESSERA_INLINE static Vec add(Vec a, Vec b) { return {a.v + b.v}; }
+  TESSERA_INLINE static Vec mul(Vec a, Vec b) { return {a.v * b.v}; }
   TESSERA_INLINE void store(float* p) const { *p = v; }
 };
 
@@ -85,4 +89,4 @@ struct Strip<0> {
   TESSERA_INLINE void store(float*) const {}
 };
 
-}  // namespace tessera_cpu::TESSERA_ISA
+}  // namespace tessera::sdk::TESSERA_ISA
