@@ -1,0 +1,91 @@
+// Between the plugin's host code and its kernels: plain data, no CUDA types but the stream.
+#pragma once
+#include <cstdint>
+
+#include "tessera/sdk/batch.h"
+#include "tessera/sdk/device.h"
+#include "tessera/sdk/status.h"
+#include "units.h"
+
+namespace tessera_exact {
+
+/// One layer of one step. Pointers are in device memory.
+struct StepArgs {
+  const float* q;  // [rows][q_stride]
+  std::int64_t q_stride;
+  float* out;  // [rows][out_stride]
+  std::int64_t out_stride;
+  const float* k;  // the layer's part of page 0; pages are `page_stride` floats apart
+  const float* v;
+  std::int64_t page_stride;
+  const tessera::sdk::Slice* slices;
+  const std::int32_t* positions;  // [rows]
+  const std::int32_t* row_slice;  // [rows]
+  const std::int32_t* pages;
+  std::int32_t num_rows;
+  std::int32_t num_slices;
+  std::int32_t q_heads;
+  std::int32_t kv_heads;
+  std::int32_t group;  // query heads of a KV head
+  std::int32_t head_dim;
+  float scale;
+  float* emitted;  // scores for the caller, or null
+  std::int64_t emitted_stride;
+};
+
+// The segment kernels (segment.cuh), which `auto` uses.
+
+struct SegmentArgs : StepArgs {
+  std::int32_t tile_rows;  // rows of a unit
+  // Of tiles with several segments, for each unit of a launch:
+  float* regions;           // [unit][pairs * 256]: scores, then the segment's values [pair][head_dim]
+  float* unit_largest;      // [unit][pairs]
+  float* unit_sums;         // [unit][pairs]
+  std::uint32_t* arrivals;  // [unit] zero between launches
+};
+
+/// Units of one launch: `singles` of the list's front, `multiples` from `first_multiple` of the rest on.
+struct UnitRange {
+  std::int32_t singles;
+  std::int32_t first_multiple;
+  std::int32_t multiples;
+};
+
+/// (row, head) pairs of a unit: many for prefill, few for decoding.
+std::int32_t wide_pairs(std::int32_t head_dim);
+inline constexpr std::int32_t kNarrowPairs = 16;
+
+/// head_dim 32, 64, 96 and 128, and up to 16 query heads a KV head.
+bool segments_serve(std::int32_t head_dim, std::int32_t group);
+std::int64_t segment_shared_bytes(std::int32_t head_dim);
+/// Raises the kernels' shared-memory limits once.
+tessera::sdk::Status prepare_segments(std::int32_t head_dim);
+
+/// Writes the step's units: `singles` of tiles with one segment, then the others. `offsets` is scratch, one a slice.
+tessera::sdk::Status launch_schedule(const SegmentArgs& args, std::int32_t singles, std::int32_t* offsets, Unit* units,
+                                     void* stream);
+/// The scores of all units of the range, and the outputs of single ones; then, if any, the values of the multiple ones.
+tessera::sdk::Status launch_segments(const SegmentArgs& args, const Unit* units, std::int32_t all_singles,
+                                     const UnitRange& range, bool narrow, void* stream);
+
+// The published tiled families (tiled.cuh).
+
+struct TiledArgs : StepArgs {
+  std::int32_t tile_rows;  // rows of one request that share a tile; tile_rows * group warps a block, 32 at most
+  std::int32_t tile_keys;  // 16, 32 or 64
+  std::int32_t max_rows;   // of a slice of this step
+  std::int32_t capacity;  // scores of a (row, head) kept in shared memory; when a history is longer, 256 and recomputed
+  std::int32_t table;     // page table entries copied to shared memory first (cache); 0 = none
+  float* own_k;           // hybrid: [rows][kv_heads * head_dim], the step's own K and V; else null
+  float* own_v;
+};
+
+/// Shared memory of a block, and what is worth asking for.
+std::int64_t tiled_shared_bytes(const TiledArgs& args, bool online);
+inline constexpr std::int64_t kMostSharedBytes = 96 * 1024;  // more would leave a multiprocessor one small block
+inline constexpr std::int32_t kMostWarps = 32;               // of a block
+
+tessera::sdk::Status prepare_tiled(std::int32_t head_dim, std::int64_t most_shared_bytes);
+tessera::sdk::Status launch_tiled(const TiledArgs& args, bool online, void* stream);
+
+}  // namespace tessera_exact

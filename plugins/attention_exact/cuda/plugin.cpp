@@ -1,0 +1,249 @@
+// attention_exact on CUDA: chooses kernels by the variant and the step's shape. No choice changes a bit.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "launch.h"
+#include "shape.h"
+#include "tessera/sdk/attention.h"
+#include "tessera/sdk/cuda.h"
+#include "tessera/sdk/register.h"
+#include "variants.h"
+
+namespace tessera_exact {
+
+namespace sdk = tessera::sdk;
+using sdk::Code;
+using sdk::Status;
+
+namespace {
+
+constexpr std::int64_t kRegionBytes = std::int64_t{128}
+                                      << 20;  // scores of long histories, at most, unless one tile needs more
+
+std::int32_t ceil_div(std::int32_t a, std::int32_t b) { return (a + b - 1) / b; }
+
+std::size_t bytes_of(std::int64_t floats) { return static_cast<std::size_t>(floats) * sizeof(float); }
+
+}  // namespace
+
+class ExactAttention final : public sdk::Attention {
+ public:
+  ExactAttention(sdk::Host& host, Status& status) : host_(host) {
+    const char* name = nullptr;
+    status = host.option_text("variant", "auto", &name);
+    if (status.ok() && !parse_variant(name, &variant_)) status = host.refuse("variant", kVariantGrammar);
+  }
+  virtual ~ExactAttention() {
+    for (void* block : blocks_) cudaFree(block);
+  }
+
+  const char* variants() const noexcept override { return variant_list(); }
+  bool exact() const noexcept override { return variant_.family != Family::online; }
+  std::uint64_t fallbacks() const noexcept override { return fallbacks_; }
+
+  Status bind(const sdk::AttentionShape& shape, const sdk::StepLimits& limits, const sdk::DeviceContext& device,
+              std::size_t& workspace_bytes) noexcept override;
+  Status plan(const sdk::PackedRows& rows) noexcept override;
+  Status run(const sdk::AttentionArgs& args, const sdk::DeviceContext& device) noexcept override;
+
+ private:
+  Status claim(std::int64_t bytes, void** out);
+  Status bind_segments(std::size_t& workspace_bytes);
+  Status bind_tiled(std::size_t& workspace_bytes);
+  void plan_segments(const sdk::PackedRows& rows);
+  StepArgs step_args(const sdk::AttentionArgs& args) const;
+  Status run_segments(const StepArgs& step, void* workspace, void* stream);
+  Status run_tiled(const StepArgs& step, void* workspace, void* stream);
+  std::int32_t pairs() const { return narrow_ ? kNarrowPairs : wide_pairs(shape_.head_dim); }
+
+  sdk::Host& host_;
+  Variant variant_;
+  sdk::AttentionShape shape_{};
+  sdk::StepLimits limits_{};
+  std::int32_t group_ = 1;
+  std::int64_t most_shared_ = 0;  // bytes a block may ask for
+  bool segments_ = false;         // the segment kernels serve this shape
+  bool falls_back_ = false;       // what was asked for does not
+  std::uint64_t fallbacks_ = 0;
+  std::vector<void*> blocks_;
+
+  // Segments: claimed at bind.
+  Unit* units_ = nullptr;
+  std::int32_t* offsets_ = nullptr;
+  std::uint32_t* arrivals_ = nullptr;
+  std::int32_t most_regions_ = 0;  // of wide units
+  // Of the planned step.
+  bool narrow_ = false;
+  bool scheduled_ = false;
+  std::int32_t singles_ = 0;
+  std::vector<UnitRange> ranges_;
+  std::int32_t max_rows_ = 0;
+  std::int32_t max_length_ = 0;
+};
+
+Status ExactAttention::claim(std::int64_t bytes, void** out) {
+  Status status = sdk::cuda_status(cudaMalloc(out, static_cast<std::size_t>(bytes)), "attention_exact: cudaMalloc");
+  if (!status.ok()) return status;
+  blocks_.push_back(*out);
+  return sdk::cuda_status(cudaMemset(*out, 0, static_cast<std::size_t>(bytes)), "attention_exact: cudaMemset");
+}
+
+Status ExactAttention::bind(const sdk::AttentionShape& shape, const sdk::StepLimits& limits, const sdk::DeviceContext&,
+                            std::size_t& workspace_bytes) noexcept {
+  return sdk::guarded([&]() -> Status {
+    if (Status status = check_shape(shape); !status.ok()) return status;
+    shape_ = shape;
+    limits_ = limits;
+    group_ = shape.num_q_heads / shape.num_kv_heads;
+    int device = 0, most = 0;
+    Status status = sdk::cuda_status(cudaGetDevice(&device), "cudaGetDevice");
+    if (!status.ok()) return status;
+    status = sdk::cuda_status(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                              "cudaDeviceGetAttribute");
+    if (!status.ok()) return status;
+    most_shared_ = most;
+    segments_ = variant_.family == Family::automatic && segments_serve(shape.head_dim, group_) &&
+                segment_shared_bytes(shape.head_dim) <= most_shared_;
+    falls_back_ = variant_.family == Family::automatic ? !segments_ : variant_.query_rows * group_ > kMostWarps;
+    if (falls_back_)
+      host_.log(sdk::LogLevel::warn,
+                ("attention_exact: no tuned kernel for head_dim " + std::to_string(shape.head_dim) + " and " +
+                 std::to_string(group_) + " query heads a KV head; the plain tiled kernel gives the same bits, slower")
+                    .c_str());
+    return segments_ ? bind_segments(workspace_bytes) : bind_tiled(workspace_bytes);
+  });
+}
+
+Status ExactAttention::bind_segments(std::size_t& workspace_bytes) {
+  Status status = prepare_segments(shape_.head_dim);
+  if (!status.ok()) return status;
+  const std::int32_t wide = wide_pairs(shape_.head_dim);
+  const std::int32_t tiles = limits_.max_slices + ceil_div(limits_.max_rows, wide / group_);
+  const std::int32_t segments = segments_of(limits_.max_context);
+  const std::int64_t units = std::int64_t{tiles} * segments * shape_.num_kv_heads;
+  const std::int64_t region = std::int64_t{wide} * sdk::kAttentionSegment;
+  const std::int64_t one_tile = std::int64_t{segments} * shape_.num_kv_heads;
+  most_regions_ = static_cast<std::int32_t>(
+      std::min(units, std::max(one_tile, kRegionBytes / static_cast<std::int64_t>(bytes_of(region)))));
+  const std::int32_t most_units = most_regions_ * (wide / kNarrowPairs);  // of one launch
+  workspace_bytes = bytes_of(most_regions_ * region) + 2 * bytes_of(std::int64_t{most_units} * wide);
+  if (!(status = claim(units * static_cast<std::int64_t>(sizeof(Unit)), reinterpret_cast<void**>(&units_))).ok())
+    return status;
+  if (!(status = claim(std::int64_t{4} * limits_.max_slices, reinterpret_cast<void**>(&offsets_))).ok()) return status;
+  return claim(std::int64_t{4} * most_units, reinterpret_cast<void**>(&arrivals_));
+}
+
+Status ExactAttention::bind_tiled(std::size_t& workspace_bytes) {
+  const std::int64_t own = std::int64_t{limits_.max_rows} * shape_.num_kv_heads * shape_.head_dim;
+  workspace_bytes = variant_.hybrid ? 2 * bytes_of(own) : 0;
+  return prepare_tiled(shape_.head_dim, most_shared_);
+}
+
+Status ExactAttention::plan(const sdk::PackedRows& rows) noexcept {
+  return sdk::guarded([&]() -> Status {
+    max_rows_ = max_length_ = 0;
+    for (std::int32_t s = 0; s < rows.num_slices; ++s) {
+      max_rows_ = std::max(max_rows_, rows.slices[s].num_rows);
+      max_length_ = std::max(max_length_, rows.slices[s].first_position + rows.slices[s].num_rows);
+    }
+    if (segments_) plan_segments(rows);
+    return {};
+  });
+}
+
+/// The counts and launches of the units that schedule_kernel will write, in its order.
+void ExactAttention::plan_segments(const sdk::PackedRows& rows) {
+  narrow_ = max_rows_ * group_ <= kNarrowPairs;
+  scheduled_ = false;
+  singles_ = 0;
+  ranges_.assign(1, UnitRange{0, 0, 0});
+  const std::int32_t tile_rows = pairs() / group_;
+  const std::int32_t most = most_regions_ * (wide_pairs(shape_.head_dim) / pairs());
+  for (std::int32_t s = 0; s < rows.num_slices; ++s)
+    for (std::int32_t row = 0; row < rows.slices[s].num_rows; row += tile_rows) {
+      const std::int32_t segments = segments_of(tile_length(rows.slices[s], row, tile_rows));
+      if (segments == 1) {
+        singles_ += shape_.num_kv_heads;
+        continue;
+      }
+      for (std::int32_t head = 0; head < shape_.num_kv_heads; ++head) {
+        if (ranges_.back().multiples + segments > most)
+          ranges_.push_back({0, ranges_.back().first_multiple + ranges_.back().multiples, 0});
+        ranges_.back().multiples += segments;
+      }
+    }
+  ranges_.front().singles = singles_;
+}
+
+StepArgs ExactAttention::step_args(const sdk::AttentionArgs& args) const {
+  const std::int64_t layer = args.kv.offset(0, args.layer, 0, 0);
+  return {.q = args.q.f32(),
+          .q_stride = args.q.stride,
+          .out = args.out.f32(),
+          .out_stride = args.out.stride,
+          .k = static_cast<const float*>(args.kv.k) + layer,
+          .v = static_cast<const float*>(args.kv.v) + layer,
+          .page_stride = args.kv.offset(1, 0, 0, 0),
+          .slices = args.rows.slices,
+          .positions = args.rows.positions,
+          .row_slice = args.rows.row_slice,
+          .pages = args.rows.pages,
+          .num_rows = args.rows.num_rows,
+          .num_slices = args.rows.num_slices,
+          .q_heads = shape_.num_q_heads,
+          .kv_heads = shape_.num_kv_heads,
+          .group = group_,
+          .head_dim = shape_.head_dim,
+          .scale = shape_.scale,
+          .emitted = args.scores,
+          .emitted_stride = args.scores_stride};
+}
+
+Status ExactAttention::run(const sdk::AttentionArgs& args, const sdk::DeviceContext& device) noexcept {
+  if (args.rows.num_rows == 0) return {};
+  fallbacks_ += falls_back_ ? 1 : 0;
+  const StepArgs step = step_args(args);
+  return segments_ ? run_segments(step, args.workspace, device.stream) : run_tiled(step, args.workspace, device.stream);
+}
+
+Status ExactAttention::run_segments(const StepArgs& step, void* workspace, void* stream) {
+  const std::int32_t wide = wide_pairs(shape_.head_dim);
+  SegmentArgs args{step, pairs() / group_, static_cast<float*>(workspace), nullptr, nullptr, arrivals_};
+  args.unit_largest = args.regions + std::int64_t{most_regions_} * wide * sdk::kAttentionSegment;
+  args.unit_sums = args.unit_largest + std::int64_t{most_regions_} * wide * (wide / kNarrowPairs);
+  if (!scheduled_) {
+    if (Status status = launch_schedule(args, singles_, offsets_, units_, stream); !status.ok()) return status;
+    scheduled_ = true;
+  }
+  for (const UnitRange& range : ranges_)
+    if (Status status = launch_segments(args, units_, singles_, range, narrow_, stream); !status.ok()) return status;
+  return {};
+}
+
+Status ExactAttention::run_tiled(const StepArgs& step, void* workspace, void* stream) {
+  TiledArgs args{
+      step, std::min(variant_.query_rows, kMostWarps / group_), variant_.tile_keys, max_rows_, 0, 0, nullptr, nullptr};
+  if (variant_.family == Family::automatic) args.tile_rows = 1, args.tile_keys = 32;
+  if (variant_.cache) args.table = ceil_div(max_length_, sdk::kPageSize);
+  if (variant_.hybrid) {
+    args.own_k = static_cast<float*>(workspace);
+    args.own_v = args.own_k + std::int64_t{limits_.max_rows} * shape_.num_kv_heads * shape_.head_dim;
+  }
+  const bool online = variant_.family == Family::online;
+  args.capacity = segments_of(max_length_) * sdk::kAttentionSegment;
+  if (tiled_shared_bytes(args, online) > std::min(most_shared_, kMostSharedBytes))
+    args.capacity = sdk::kAttentionSegment;
+  if (tiled_shared_bytes(args, online) > most_shared_) args.table = 0;  // a table too long to copy is read where it is
+  return launch_tiled(args, online, stream);
+}
+
+}  // namespace tessera_exact
+
+TESSERA_REGISTER_PLUGIN(
+    tessera::sdk::Attention, tessera_exact::ExactAttention, tessera::sdk::Device::cuda, "attention_exact", "0.1.0",
+    tessera::sdk::Traits{tessera::sdk::kBatchInvariant | tessera::sdk::kChunkInvariant | tessera::sdk::kPortableBits |
+                             tessera::sdk::kGraphCapturable | tessera::sdk::kEmitsScores,
+                         1u << static_cast<unsigned>(tessera::sdk::DType::f32), 32, 256, TESSERA_GPU_ARCHITECTURES})
