@@ -24,7 +24,9 @@ struct History {
   __device__ std::int64_t offset(std::int32_t position) const {
     return kv.offset(pages[position / sdk::kPageSize], layer, position % sdk::kPageSize, kv_head);
   }
-  __device__ const float* key(std::int32_t position) const { return static_cast<const float*>(kv.k) + offset(position); }
+  __device__ const float* key(std::int32_t position) const {
+    return static_cast<const float*>(kv.k) + offset(position);
+  }
   __device__ const float* value(std::int32_t position) const {
     return static_cast<const float*>(kv.v) + offset(position);
   }

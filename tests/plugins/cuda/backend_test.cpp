@@ -113,7 +113,8 @@ void check_rotary(std::int32_t head_dim, std::int32_t rotary_dim, bool norms) {
   const std::vector<float> qkv = random_floats(random, size(rows, (kQ + 2 * kKv) * head_dim));
   const std::vector<float> cosines = random_floats(random, size(kContext, rotary_dim / 2));
   const std::vector<float> sines = random_floats(random, cosines.size());
-  const std::vector<float> q_norm = random_floats(random, size(1, head_dim)), k_norm = random_floats(random, q_norm.size());
+  const std::vector<float> q_norm = random_floats(random, size(1, head_dim));
+  const std::vector<float> k_norm = random_floats(random, q_norm.size());
   const std::size_t pool = size(step.pool_pages, kLayers * sdk::kPageSize * kKv * head_dim);
   check_equal([&](const Side& side) {
     sdk::PackedRows device{};

@@ -19,10 +19,11 @@ struct Weights {
 
 Weights make_weights(tessera::Random& random, const Shape& shape, float scale) {
   Weights w;
-  w.wide = random_floats(random, static_cast<std::size_t>(shape.inputs) * static_cast<std::size_t>(shape.outputs), scale);
+  const auto inputs = static_cast<std::size_t>(shape.inputs), outputs = static_cast<std::size_t>(shape.outputs);
+  w.wide = random_floats(random, inputs * outputs, scale);
   for (const float value : w.wide)
     w.narrow.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16));
-  w.bias = random_floats(random, static_cast<std::size_t>(shape.outputs));
+  w.bias = random_floats(random, outputs);
   return w;
 }
 
@@ -33,7 +34,8 @@ const sdk::Linear* prepare(const Side& side, const Weights& w, const Shape& shap
   const bool f32 = type == sdk::DType::f32;
   const void* head = f32 ? static_cast<const void*>(w.wide.data()) : w.narrow.data();
   const void* tail = f32 ? static_cast<const void*>(w.wide.data() + offset) : w.narrow.data() + offset;
-  const sdk::HostMatrix parts[] = {{head, type, first, shape.inputs}, {tail, type, shape.outputs - first, shape.inputs}};
+  const sdk::HostMatrix parts[] = {{head, type, first, shape.inputs},
+                                   {tail, type, shape.outputs - first, shape.inputs}};
   const sdk::Linear* linear = nullptr;
   const sdk::Status status = side->prepare_linear(parts, 2, bias ? w.bias.data() : nullptr, &linear);
   REQUIRE_MESSAGE(status.ok(), status.message);
@@ -75,8 +77,8 @@ TEST_CASE("a CUDA linear layer has the CPU's bits for every shape, type and row 
   for (const sdk::DType type : {sdk::DType::f32, sdk::DType::bf16, sdk::DType::f16}) {
     bool bias = false;
     for (const Shape& shape : {Shape{30, 33, 30}, Shape{32, 7, 32}, Shape{100, 65, 104}, Shape{512, 64, 512},
-                               Shape{513, 130, 516}, Shape{513, 130, 513}, Shape{768, 1152, 768}, Shape{1030, 131, 1032},
-                               Shape{2048, 768, 2048}, Shape{1030, 4100, 1032}})
+                               Shape{513, 130, 516}, Shape{513, 130, 513}, Shape{768, 1152, 768},
+                               Shape{1030, 131, 1032}, Shape{2048, 768, 2048}, Shape{1030, 4100, 1032}})
       check_shape(shape, type, bias = !bias, 1.0f);
   }
 }
