@@ -3,7 +3,8 @@ set(TESSERA_PLUGIN_MAP "${CMAKE_CURRENT_LIST_DIR}/plugin.map")
 
 # tessera_add_plugin(<target> KIND <backend|attention|sparse_decode|protocol> NAME <name> [DEVICE <cpu|cuda>] SOURCES ...)
 #
-# Builds plugins/<kind>/<name>[.<device>].so, which exports one symbol and leaves none undefined.
+# Builds plugins/<kind>/<name>[.<device>].so, which exports one symbol and leaves none undefined. A plugin for DEVICE
+# cuda may have .cu sources; TESSERA_REGISTER_PLUGIN stays in a .cpp, because nvcc cannot compile Boost.DLL.
 function(tessera_add_plugin target)
   cmake_parse_arguments(PLUGIN "" "KIND;NAME;DEVICE" "SOURCES" ${ARGN})
   set(stem "${PLUGIN_NAME}")
@@ -21,6 +22,20 @@ function(tessera_add_plugin target)
   if(NOT TESSERA_SANITIZE)  # sanitizer runtimes are resolved in the executable
     target_link_options(${target} PRIVATE "LINKER:--no-undefined")
   endif()
+  if(PLUGIN_DEVICE STREQUAL "cuda")
+    tessera_cuda_plugin(${target})
+  endif()
+endfunction()
+
+# One arithmetic on the GPU too: no contraction, IEEE division and square root, subnormals kept (nvcc's defaults).
+function(tessera_cuda_plugin target)
+  string(REGEX REPLACE "-(real|virtual)" "" compiled "${CMAKE_CUDA_ARCHITECTURES}")
+  string(REPLACE ";" "$<SEMICOLON>" compiled "${compiled}")
+  target_compile_definitions(${target} PRIVATE "TESSERA_GPU_ARCHITECTURES=\"${compiled}\"")
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;-lineinfo;-Xcompiler=-ffp-contract=off>)
+  target_link_libraries(${target} PRIVATE CUDA::cudart)
+  set_target_properties(${target} PROPERTIES CUDA_VISIBILITY_PRESET hidden LINKER_LANGUAGE CXX)
 endfunction()
 
 # tessera_isa_sources(<target> <file.cpp>...): compiles each file once for every instruction set of sdk::CpuIsa, with

@@ -10,7 +10,7 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 # One arithmetic: no contraction anywhere; fused operations are written as such.
-add_compile_options(-ffp-contract=off)
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
 
 if(TESSERA_SANITIZE STREQUAL "address")
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
@@ -25,10 +25,14 @@ elseif(TESSERA_SANITIZE)
   message(FATAL_ERROR "TESSERA_SANITIZE is '${TESSERA_SANITIZE}'; wanted address, thread, fuzzer or nothing")
 endif()
 
-# tessera_warnings(<target>): what our own sources are held to; third-party headers are not.
+# tessera_warnings(<target>): what our own sources are held to; third-party headers are not. Kernels get fewer: the
+# code nvcc generates around them is neither pedantic nor free of conversions.
 function(tessera_warnings target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wnon-virtual-dtor>
+    $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
   if(TESSERA_WERROR)
-    target_compile_options(${target} PRIVATE -Werror)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror>
+      $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
   endif()
 endfunction()

@@ -27,7 +27,8 @@ LAYERS["app"] = LAYERS["bench"] | {"bench", "http"}
 
 # The scheduler is host only and pure: it sees no device and no plugin interface.
 SCHED_FORBIDDEN = {f"tessera/sdk/{name}.h" for name in ("backend", "attention", "device", "http", "protocol")}
-CUDA = re.compile(r"^(cuda|cublas|cudnn|nccl|nvtx|cutlass|thrust|cub/|nvrtc|nvml)|\.cuh$")
+CUDA = re.compile(r"^(cuda|cublas|cudnn|nccl|nvtx|cutlass|thrust|cub/|nvrtc|nvml)|\.cuh$|^tessera/sdk/cuda\.h$")
+CUDA_SDK = "core/sdk/include/tessera/sdk/cuda.h"  # the one public header for CUDA plugins
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh", ".inc"}
 
@@ -44,7 +45,7 @@ def sources(folder):
 
 def core_complaint(root, folder, path, kind, name):
     """Why `folder` may not include `name`, or None."""
-    if CUDA.search(name):
+    if CUDA.search(name) and path != root / CUDA_SDK:
         return "CUDA headers belong in *_cuda plugin targets only"
     if name.startswith("tessera/sdk/"):
         if folder == "sched" and name in SCHED_FORBIDDEN:
@@ -80,8 +81,8 @@ def plugin_folder(root, path):
 def plugin_complaint(root, path, kind, name):
     own = plugin_folder(root, path)
     is_cuda = path.suffix in {".cu", ".cuh"} or any("cuda" in part for part in path.relative_to(root).parts)
-    if CUDA.search(name):
-        return None if is_cuda else "CUDA headers belong in *_cuda plugin targets only"
+    if CUDA.search(name) and not is_cuda:
+        return "CUDA headers belong in *_cuda plugin targets only"
     if name.startswith("tessera/"):
         return None if name.startswith("tessera/sdk/") else "a plugin sees tessera/sdk and its own folder"
     if name.split("/")[0] in LAYERS and (root / "core" / name).exists():
@@ -144,6 +145,10 @@ def self_test():
         "plugins/one/d.cpp": ('"../two/a.h"', True),
         "plugins/one/e.cpp": ("<cuda_runtime.h>", True),
         "plugins/one/f.cu": ("<cuda_runtime.h>", False),
+        "plugins/one/g.cpp": ('"tessera/sdk/cuda.h"', True),
+        "plugins/one/g.cu": ('"tessera/sdk/cuda.h"', False),
+        "core/engine/cuda.h": ('"tessera/sdk/cuda.h"', True),
+        CUDA_SDK: ("<cuda_runtime.h>", False),
         "plugins/two/a.h": ("<vector>", False),
     }
     with tempfile.TemporaryDirectory() as name:

@@ -26,14 +26,14 @@ void ConfigOptions::add_to(CLI::App& command) {
   command.add_option("--config,-c", file, "YAML file (default: built-in values)");
   command.add_option("--set,-s", sets, "Override one value: section.key=value (repeatable)");
   command.add_option("--model,-m", model, "Model folder; the same as --set model.path=DIR");
-  command.add_option("--device", device, "Backend to run on; the same as --set backend.name=NAME");
+  command.add_option("--device", device, "Backend to run on, cpu or cuda; the same as --set backend.name=NAME");
 }
 
 Result<Config> ConfigOptions::load(const std::vector<Override>& extra) const {
   std::vector<Override> overrides;
-  for (const std::string& assignment : sets) overrides.push_back({assignment, "--set"});
   if (!model.empty()) overrides.push_back({"model.path=" + model, "--model"});
   if (!device.empty()) overrides.push_back({"backend.name=" + device, "--device"});
+  for (const std::string& assignment : sets) overrides.push_back({assignment, "--set"});  // options of that backend too
   overrides.insert(overrides.end(), extra.begin(), extra.end());
   const auto path = file.empty() ? std::nullopt : std::optional<std::filesystem::path>(file);
   return load_config(path, environment(), overrides);

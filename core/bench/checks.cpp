@@ -250,6 +250,7 @@ Status check_kernels(Bench& bench) {
   if (!wanted.ok()) return wanted.status();
   const auto with = [&](const std::string& key, const std::string& value) -> Status {
     Config changed = bench.config;
+    if (changed.backend.name != "cpu") changed.backend = Config{}.backend;  // portable bits: the CPU's are compared
     std::erase_if(changed.backend.options, [&](const PluginOption& option) { return option.key == key; });
     changed.backend.options.push_back({key, value, {"check", 0, 0}});
     auto runner = Runner::open(changed, bench.registry, {});

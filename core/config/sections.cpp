@@ -159,6 +159,9 @@ Status set_plugin_key(PluginConfig& plugin, const Value& value, bool has_variant
 Status set_plugin(PluginConfig& plugin, const Value& section, bool has_variant) {
   auto keys = entries(section);
   if (!keys.ok()) return keys.status();
+  for (const Value& value : *keys)  // options and path belong to the plugin that was named before
+    if (value.key == "name" && value.node.IsScalar() && value.node.Scalar() != plugin.name)
+      plugin.options.clear(), plugin.path.clear();
   bool named = false;
   bool moved = false;
   for (const Value& value : *keys) {

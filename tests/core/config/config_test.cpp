@@ -120,6 +120,16 @@ TEST_CASE("overrides reach plugin options, ports, lists and sections") {
   CHECK(config.protocols[0].name == "web");
 }
 
+TEST_CASE("naming another plugin forgets the options of the one before, and keeps those given with it or later") {
+  const std::string file = "backend: { name: cpu, options: { threads: 2 } }\n";
+  CHECK(good(file, {}, {{"backend.name=cpu", "--device"}}).backend.options.size() == 1);
+  const Config config = good(file, {}, {{"backend.name=cuda", "--device"}, {"backend.options.device=1", "--set"}});
+  CHECK(config.backend.name == "cuda");
+  REQUIRE(config.backend.options.size() == 1);
+  CHECK(config.backend.options[0].key == "device");
+  CHECK(good(file, {}, {{"backend={options: {device: 1}, name: cuda}", "--set"}}).backend.options.size() == 1);
+}
+
 TEST_CASE("a mistake in a file is one sentence with file, line and column") {
   CHECK(error("cache:\n  pagse: 3\n") == "test.yaml:2:3: unknown key 'cache.pagse'; did you mean 'pages'?");
   CHECK(error("cahce: {}\n") == "test.yaml:1:1: unknown key 'cahce'; did you mean 'cache'?");

@@ -1,4 +1,5 @@
 // Linear layers and norms: one order, whatever the instruction set, the threads and the neighbours.
+#include <bit>
 #include <cmath>
 
 #include "support.h"

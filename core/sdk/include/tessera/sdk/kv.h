@@ -19,7 +19,8 @@ struct KvView {
   std::int32_t head_dim;
 
   /// Element offset of (page, layer, slot, kv_head, component 0); the same in K and V.
-  std::int64_t offset(std::int32_t page, std::int32_t layer, std::int32_t slot, std::int32_t kv_head) const noexcept {
+  TESSERA_HOST_DEVICE std::int64_t offset(std::int32_t page, std::int32_t layer, std::int32_t slot,
+                                          std::int32_t kv_head) const noexcept {
     return (((static_cast<std::int64_t>(page) * num_layers + layer) * kPageSize + slot) * num_kv_heads + kv_head) *
            head_dim;
   }

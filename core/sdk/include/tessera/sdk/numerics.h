@@ -2,9 +2,8 @@
 // everywhere.
 //
 // All functions are forced inline: a file compiled for AVX-512 must never leave an out-of-line copy for the linker to
-// hand to baseline code. Compile with -ffp-contract=off.
+// hand to baseline code. Compile with -ffp-contract=off, and with -fmad=false under nvcc.
 #pragma once
-#include <bit>
 #include <cstdint>
 
 #if defined(__CUDACC__)
@@ -19,11 +18,22 @@ inline constexpr int kLinearSegment = 512;     // k positions of one FMA chain o
 inline constexpr int kAttentionSegment = 256;  // key positions of one attention segment
 inline constexpr int kLanes = 32;
 
-TESSERA_INLINE float fma_f32(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-
-TESSERA_INLINE float widen_bf16(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+/// One rounding.
+TESSERA_INLINE float fma_f32(float a, float b, float c) {
+#if defined(__CUDA_ARCH__)
+  return __fmaf_rn(a, b, c);
+#else
+  return __builtin_fmaf(a, b, c);
+#endif
 }
+
+/// std::bit_cast, which nvcc does not let kernels call.
+template <class To, class From>
+TESSERA_INLINE To bit_cast(From value) {
+  return __builtin_bit_cast(To, value);
+}
+
+TESSERA_INLINE float widen_bf16(std::uint16_t bits) { return bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 
 /// IEEE binary16, subnormals, infinities and NaN included; exact.
 TESSERA_INLINE float widen_f16(std::uint16_t bits) {
@@ -31,8 +41,7 @@ TESSERA_INLINE float widen_f16(std::uint16_t bits) {
   const std::uint32_t exponent = (bits >> 10) & 31u, mantissa = bits & 1023u;
   const float tiny = static_cast<float>(mantissa) * 0x1p-24f;  // its value when the exponent is 0
   const std::uint32_t wide = exponent == 31 ? 255u : exponent + 112u;
-  return std::bit_cast<float>(sign |
-                              (exponent == 0 ? std::bit_cast<std::uint32_t>(tiny) : wide << 23 | mantissa << 13));
+  return bit_cast<float>(sign | (exponent == 0 ? bit_cast<std::uint32_t>(tiny) : wide << 23 | mantissa << 13));
 }
 
 /// e^x within 2 ulp over the whole range, exact at 0, +inf above 88.73, +0 below -103.98, NaN for NaN.
@@ -44,7 +53,7 @@ TESSERA_INLINE float exp_f32(float x) {
   x = x < -104.0f ? -104.0f : x;
   x = x > 89.0f ? 89.0f : x;
   const float shifted = fma_f32(x, kLog2E, kRound);
-  const std::int32_t n = std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(kRound);
+  const std::int32_t n = bit_cast<std::int32_t>(shifted) - bit_cast<std::int32_t>(kRound);
   const float whole = shifted - kRound;
   const float r = fma_f32(whole, -kLn2Low, fma_f32(whole, -kLn2High, x));
   float p = 0x1.a01a02p-13f;           // 1/5040
@@ -56,8 +65,8 @@ TESSERA_INLINE float exp_f32(float x) {
   p = fma_f32(p, r, 1.0f);
   p = fma_f32(p, r, 1.0f);
   const std::int32_t half = n >> 1;
-  const float scale_a = std::bit_cast<float>(static_cast<std::uint32_t>(half + 127) << 23);
-  const float scale_b = std::bit_cast<float>(static_cast<std::uint32_t>(n - half + 127) << 23);
+  const float scale_a = bit_cast<float>(static_cast<std::uint32_t>(half + 127) << 23);
+  const float scale_b = bit_cast<float>(static_cast<std::uint32_t>(n - half + 127) << 23);
   return p * scale_a * scale_b;
 }
 

@@ -3,6 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 
+// Marks what kernels call too.
+#if defined(__CUDACC__)
+#define TESSERA_HOST_DEVICE __host__ __device__
+#else
+#define TESSERA_HOST_DEVICE
+#endif
+
 namespace tessera::sdk {
 
 enum class DType : std::uint32_t { f32 = 0, bf16 = 1, f16 = 2, i8 = 3, i32 = 4 };
@@ -37,7 +44,9 @@ struct Matrix {
   std::int32_t cols;
   std::int64_t stride;
 
-  float* f32(std::int64_t row = 0) const noexcept { return static_cast<float*>(data) + row * stride; }
+  TESSERA_HOST_DEVICE float* f32(std::int64_t row = 0) const noexcept {
+    return static_cast<float*>(data) + row * stride;
+  }
 };
 
 /// Host memory, row-major [rows][cols] without gaps: a weight as the checkpoint stores it. May be unaligned to nothing

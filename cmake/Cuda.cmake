@@ -1,0 +1,37 @@
+# CUDA plugins are built when nvcc is found; nothing else sees CUDA. Sets TESSERA_CUDA.
+
+# What the kernels are compiled for: "80-real" is machine code, "90" machine code and PTX.
+set(TESSERA_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "GPU architectures of the CUDA plugins")
+
+set(TESSERA_CUDA OFF)
+if(TESSERA_SANITIZE)
+  message(STATUS "CUDA plugins: not built (nvcc has no sanitizers)")
+  return()
+endif()
+
+set(CMAKE_CUDA_ARCHITECTURES "${TESSERA_CUDA_ARCHITECTURES}")
+set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  find_program(TESSERA_NVCC nvcc PATHS /usr/local/cuda/bin)
+  if(TESSERA_NVCC)
+    set(CMAKE_CUDA_COMPILER "${TESSERA_NVCC}")
+  endif()
+endif()
+include(CheckLanguage)
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  message(STATUS "CUDA plugins: not built (no nvcc in PATH, CUDACXX or /usr/local/cuda/bin)")
+  return()
+endif()
+if(CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER "${CCACHE}")
+endif()
+enable_language(CUDA)
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc has C++20
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+endif()
+find_package(CUDAToolkit REQUIRED)
+set(TESSERA_CUDA ON)
+list(JOIN TESSERA_CUDA_ARCHITECTURES ", " listed)
+message(STATUS "CUDA plugins: built for ${listed} with nvcc ${CMAKE_CUDA_COMPILER_VERSION}")

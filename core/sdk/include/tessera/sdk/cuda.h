@@ -1,0 +1,54 @@
+// For CUDA plugins only: checked calls, the stream to launch on, and the folds of docs/numerics.md across threads.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdio>
+
+#include "tessera/sdk/device.h"
+#include "tessera/sdk/status.h"
+
+namespace tessera::sdk {
+
+/// Ok, or one sentence of the call that failed and CUDA's reason. `what` names the call or what it was for.
+/// A failed launch is reported by cudaGetLastError(): wrap that after each launch.
+inline Status cuda_status(cudaError_t error, const char* what) noexcept {
+  if (error == cudaSuccess) return {};
+  Code code = Code::internal;
+  if (error == cudaErrorMemoryAllocation) code = Code::resource_exhausted;
+  if (error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver || error == cudaErrorNoKernelImageForDevice)
+    code = Code::unsupported;
+  char text[Status::kMessageBytes];
+  std::snprintf(text, sizeof text, "%s failed: %s (%s)", what, cudaGetErrorString(error), cudaGetErrorName(error));
+  return fail(code, text);
+}
+
+/// The stream all work of a step is enqueued on; owned by the backend.
+inline cudaStream_t stream_of(const DeviceContext& context) noexcept {
+  return static_cast<cudaStream_t>(context.stream);
+}
+
+#if defined(__CUDACC__)
+
+inline constexpr unsigned kWholeWarp = 0xFFFFFFFFu;
+
+/// fold_32 over the lanes of a warp; every lane gets the result. (Addition commutes, so lane i and lane i ^ w agree.)
+__device__ __forceinline__ float warp_fold_32(float lane) {
+  for (int width = 16; width > 0; width /= 2) lane = __fadd_rn(lane, __shfl_xor_sync(kWholeWarp, lane, width));
+  return lane;
+}
+
+/// fold_256 over the threads of a block of exactly 256; every thread gets the result.
+__device__ __forceinline__ float block_fold_256(float lane) {
+  __shared__ float partial[8];
+  const float sum = warp_fold_32(lane);
+  __syncthreads();  // the last fold may still be read
+  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = sum;
+  __syncthreads();
+  float total = partial[threadIdx.x % 8];
+  for (int width = 4; width > 0; width /= 2) total = __fadd_rn(total, __shfl_xor_sync(kWholeWarp, total, width));
+  return total;
+}
+
+#endif
+
+}  // namespace tessera::sdk

@@ -1,0 +1,12 @@
+// Attention on a GPU in the order of docs/numerics.md, "Attention": one block a (row, query head).
+#pragma once
+#include <cuda_runtime.h>
+
+#include "tessera/sdk/attention.h"
+
+namespace tessera_reference {
+
+cudaError_t attend_cuda(const tessera::sdk::AttentionArgs& args, const tessera::sdk::AttentionShape& shape,
+                        cudaStream_t stream);
+
+}  // namespace tessera_reference

@@ -1,0 +1,58 @@
+// Pinned host memory between the engine's arrays and the device.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstddef>
+
+#include "tessera/sdk/batch.h"
+#include "tessera/sdk/status.h"
+
+namespace tessera_cuda {
+
+/// A step's metadata: packed into one pinned buffer, copied once to one device buffer. Offsets depend on the limits
+/// only, so that the device pointers of every step are the same, as recorded graphs need.
+class StepStaging {
+ public:
+  StepStaging() = default;
+  ~StepStaging();
+  StepStaging(const StepStaging&) = delete;
+  StepStaging& operator=(const StepStaging&) = delete;
+
+  /// Once: claims both buffers.
+  tessera::sdk::Status bind(const tessera::sdk::StepLimits& limits) noexcept;
+  /// Enqueues the copy; `device` gets the same fields with device pointers. Refuses what exceeds the limits.
+  tessera::sdk::Status send(const tessera::sdk::PackedRows& host, cudaStream_t stream,
+                            tessera::sdk::PackedRows* device) noexcept;
+
+ private:
+  /// Byte offsets; pages come last, so that a short step copies few of them.
+  struct Layout {
+    std::size_t tokens, positions, row_slice, slices, logit_rows, pages, bytes;
+  };
+
+  tessera::sdk::StepLimits limits_{};
+  Layout at_{};
+  char* pinned_ = nullptr;
+  char* device_ = nullptr;
+  cudaEvent_t sent_ = nullptr;  // the copy out of `pinned_` is over
+};
+
+/// Device to host through two pinned halves: one is emptied while the other fills.
+class Downloader {
+ public:
+  Downloader() = default;
+  ~Downloader();
+  Downloader(const Downloader&) = delete;
+  Downloader& operator=(const Downloader&) = delete;
+
+  tessera::sdk::Status bind() noexcept;
+  /// Returns when everything enqueued before is done and `host` is filled.
+  tessera::sdk::Status fetch(void* host, const void* device, std::size_t bytes, cudaStream_t stream) noexcept;
+
+ private:
+  static constexpr std::size_t kHalf = std::size_t{1} << 20;
+  char* pinned_ = nullptr;
+  cudaEvent_t filled_[2] = {};
+};
+
+}  // namespace tessera_cuda

@@ -1,0 +1,88 @@
+// Reference attention: the CPU's bits for every head size, GQA ratio and length.
+#include "support.h"
+
+namespace cuda_test {
+namespace {
+
+constexpr std::int32_t kLayers = 2, kLayer = 1;
+
+struct Heads {
+  std::int32_t query, key_value, dim;
+};
+
+std::size_t size_of(std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); }
+
+/// Attention of all rows; with `scores`, the emitted scores of visible positions follow the output.
+std::vector<float> attend(const Side& side, const Heads& heads, const Step& step, bool scores) {
+  constexpr std::uint64_t kSeed = 51;
+  tessera::Random random(kSeed);
+  const auto rows = static_cast<std::int32_t>(step.tokens.size());
+  const std::size_t pool = size_of(step.pool_pages, kLayers * sdk::kPageSize * heads.key_value * heads.dim);
+  const std::vector<float> k = random_floats(random, pool, 2.0f), v = random_floats(random, pool);
+  const std::size_t width = size_of(heads.query, heads.dim), stride = 4096;
+  const std::vector<float> q = random_floats(random, static_cast<std::size_t>(rows) * width, 2.0f);
+  void* workspace = nullptr;
+  const auto attention = side.attention({kLayers, heads.query, heads.key_value, heads.dim, 0.11f, sdk::DType::f32},
+                                        &workspace);
+  sdk::PackedRows device{};
+  REQUIRE(side->begin_step(step.view(), &device).ok());
+  REQUIRE(attention->plan(step.view()).ok());
+  float* out = side.poisoned(static_cast<std::size_t>(rows) * width);
+  const std::size_t emitted = scores ? size_of(rows, heads.query) * stride : 0;
+  float* scored = scores ? side.put(std::vector<float>(emitted, 7.0f)) : nullptr;
+  const sdk::KvView kv{side.put(k), side.put(v), sdk::DType::f32, step.pool_pages, kLayers, heads.key_value, heads.dim};
+  const auto cols = static_cast<std::int32_t>(width);
+  const sdk::Status status = attention->run({matrix(side.put(q), rows, cols), matrix(out, rows, cols), kv, kLayer,
+                                             device, workspace, scored, static_cast<std::int64_t>(stride)},
+                                            side->context());
+  REQUIRE_MESSAGE(status.ok(), status.message);
+  std::vector<float> result = side.get(out, static_cast<std::size_t>(rows) * width);
+  if (scores) {
+    const std::vector<float> all = side.get(scored, emitted);
+    result.insert(result.end(), all.begin(), all.end());
+  }
+  return result;
+}
+
+void check_attention(const Heads& heads, const Step& step, bool scores) {
+  CAPTURE(heads.query);
+  CAPTURE(heads.key_value);
+  CAPTURE(heads.dim);
+  const Side cpu("cpu"), cuda("cuda");
+  CHECK(differing(attend(cuda, heads, step, scores), attend(cpu, heads, step, scores)) == 0);
+}
+
+Step ragged_step() {
+  Step step;
+  step.add(0, 3);
+  step.add(254, 4);  // across a segment boundary
+  step.add(511, 2);
+  step.add(17, 1);
+  return step;
+}
+
+TEST_CASE("CUDA reference attention has the CPU's bits for every head size and GQA ratio") {
+  if (!gpu_is_there()) return;
+  for (const std::int32_t dim : {32, 64, 96, 128, 256, 288, 1024})
+    for (const Heads& heads : {Heads{4, 4, dim}, Heads{6, 2, dim}, Heads{5, 1, dim}})
+      check_attention(heads, ragged_step(), false);
+}
+
+TEST_CASE("CUDA reference attention has the CPU's bits over long histories and whole prompts") {
+  if (!gpu_is_there()) return;
+  Step longest;
+  longest.add(3333, 3);
+  longest.add(4090, 1);
+  check_attention({4, 2, 64}, longest, false);
+  Step prompt;
+  prompt.add(0, 300);
+  check_attention({4, 1, 64}, prompt, false);
+}
+
+TEST_CASE("CUDA reference attention emits the CPU's scores and nothing past the causal end") {
+  if (!gpu_is_there()) return;
+  check_attention({4, 2, 96}, ragged_step(), true);
+}
+
+}  // namespace
+}  // namespace cuda_test
