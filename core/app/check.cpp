@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "app/check_attention.h"
 #include "app/common.h"
 #include "base/table.h"
 #include "bench/checks.h"
@@ -20,12 +21,19 @@ struct Options {
 };
 
 int run(Options options) {
-  if (options.suites.empty() || options.suites[0] == "all") options.suites = check_suites();
+  const bool all = options.suites.empty() || options.suites[0] == "all";
+  if (all) options.suites = check_suites();
   auto config = options.config.load();
   if (!config.ok()) return report(config.status());
   Registry registry = make_registry(*config);
   auto rows = run_checks(*config, registry, {options.suites, options.seed});
   if (!rows.ok()) return report(rows.status());
+  std::optional<AttentionReport> attention;
+  if (all) {
+    auto checked = check_attention_small(*config, registry, options.seed);
+    if (!checked.ok()) return report(checked.status());
+    attention = std::move(*checked);
+  }
   std::int64_t compared = 0, bits = 0, failed = 0;
   Table table({"suite", "case", "rows", "differing rows", "bits", "tokens", "verdict"});
   nlohmann::json json = nlohmann::json::array();
@@ -43,11 +51,13 @@ int run(Options options) {
   }
   if (options.json)
     fmt::print("{}\n", nlohmann::json{{"seed", options.seed}, {"cases", json}, {"rows", compared},
-                                      {"differing_bits", bits}, {"failed_cases", failed}}.dump(2));
+                                      {"differing_bits", bits}, {"failed_cases", failed},
+                                      {"attention", attention ? json_of(*attention) : nlohmann::json()}}.dump(2));
   else
     fmt::print("{}\nseed {}: {} cases, {} logit rows compared, {} differing bits, {} failed cases\n", table.text(),
                options.seed, rows->size(), compared, bits, failed);
-  return failed == 0 && compared > 0 ? 0 : 1;
+  if (attention && !options.json) fmt::print("\n{}", text_of(*attention));
+  return failed == 0 && compared > 0 && (!attention || attention->ok()) ? 0 : 1;
 }
 
 }  // namespace
@@ -62,7 +72,10 @@ void add_check(CLI::App& root, int& exit_code) {
       ->check(CLI::IsMember(names));
   command->add_option("--seed", options->seed, "Of prompts, orders and draws")->capture_default_str();
   command->add_flag("--json", options->json, "For programs");
-  command->callback([options, &exit_code] { exit_code = run(*options); });
+  add_check_attention(*command, exit_code);
+  command->callback([options, command, &exit_code] {
+    if (command->get_subcommands().empty()) exit_code = run(*options);
+  });
 }
 
 }  // namespace tessera::app
