@@ -34,8 +34,13 @@ Result<std::unique_ptr<AttentionFixture>> AttentionFixture::open(const PluginCon
   TESSERA_TRY(fixture->backend_->bind(fixture->limits_));
   // A quarter more than can be listed, so that unlisted pages lie between listed ones.
   const std::int64_t pages = limits.max_pages + limits.max_pages / 4 + 8;
-  auto kv = allocate_kv(fixture->backend(), {geometry.layers, geometry.kv_heads, geometry.head_dim, sdk::DType::f32},
-                        static_cast<std::int32_t>(pages));
+  const KvShape shape{geometry.layers, geometry.kv_heads, geometry.head_dim, sdk::DType::f32};
+  std::size_t total = 0, free = 0;
+  TESSERA_TRY(fixture->backend_->memory(&total, &free));
+  if (page_bytes(shape) * pages > static_cast<std::int64_t>(free / 10 * 8))
+    return fail(Code::resource_exhausted, "{} MiB of pages do not fit in the {} MiB that are free",
+                (page_bytes(shape) * pages) >> 20, free >> 20);
+  auto kv = allocate_kv(fixture->backend(), shape, static_cast<std::int32_t>(pages));
   if (!kv.ok()) return kv.status();
   fixture->kv_ = *kv;
   const auto elements = static_cast<std::size_t>(limits.max_rows * fixture->stride_);
@@ -108,11 +113,6 @@ Status AttentionFixture::place(const AttentionData& data, std::uint64_t page_see
   for (const SequenceData& sequence : data.sequences) lengths.push_back(sequence.end());
   deal_pages(lengths, page_seed);
   return write_pages(data, poison ? kNan : kFinite);
-}
-
-Status AttentionFixture::place_anything(std::span<const std::int32_t> lengths, std::uint64_t page_seed) {
-  deal_pages(lengths, page_seed);
-  return fill_pool(0.5f);
 }
 
 Status AttentionFixture::begin(std::span<const Part> parts) {

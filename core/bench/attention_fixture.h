@@ -46,17 +46,18 @@ class AttentionFixture {
                                                         const FixtureLimits& limits);
 
   sdk::Backend& backend() { return *backend_.get(); }
+  std::uint64_t capabilities() const { return backend_.descriptor().traits.capabilities; }
   sdk::Device device() { return backend_->context().device; }
 
   /// All attentions of a fixture share one workspace, as large as the largest wish.
   Status bind(sdk::Attention& attention);
   /// Puts the keys and values on pages that `page_seed` chooses. One page more than needed ends every table.
   Status place(const AttentionData& data, std::uint64_t page_seed, Unlisted unlisted);
-  /// Only page tables for sequences of these lengths; the pool gets the same finite values everywhere (benchmarks).
-  Status place_anything(std::span<const std::int32_t> lengths, std::uint64_t page_seed);
+  /// Only page tables for sequences of these lengths: timings do not need values (benchmarks).
+  void place_anything(std::span<const std::int32_t> lengths, std::uint64_t page_seed) { deal_pages(lengths, page_seed); }
   /// The next call: queries of these rows, and the step's metadata.
   Status pack(const AttentionData& data, std::span<const Part> parts);
-  /// Queries that are all alike, for `place_anything`.
+  /// The same with queries that are all alike.
   Status pack_anything(std::span<const Part> parts);
   /// Poisons the output, runs once, downloads.
   Status run(sdk::Attention& attention, AttentionOutput& out);
@@ -67,7 +68,6 @@ class AttentionFixture {
   Status wait();
 
   const sdk::PackedRows& rows() const { return host_rows_; }
-  std::int64_t stride() const { return stride_; }
 
  private:
   explicit AttentionFixture(const AttentionGeometry& geometry) : geometry_(geometry), stride_(geometry.q_width() + kGap) {}
