@@ -20,13 +20,13 @@ std::string range_of(const Spread& spread) { return fmt::format("{:.2f} .. {:.2f
 
 std::string text_of(const AttentionBench& bench) {
   const AttentionGeometry& g = bench.geometry;
-  std::string text = fmt::format("{} on {}, one layer of {} query and {} KV heads of {}, f32", bench.plugin, bench.device,
-                                 g.q_heads, g.kv_heads, g.head_dim);
+  std::string text = fmt::format("{} on {}, one layer of {} query and {} KV heads of {}, f32", bench.plugin,
+                                 bench.device, g.q_heads, g.kv_heads, g.head_dim);
   if (bench.roof.flops > 0)
     text += fmt::format("; roof with {} threads: {:.0f} GFLOP/s, {:.1f} GB/s", bench.roof.threads,
                         bench.roof.flops * 1e-9, bench.roof.bytes_per_second * 1e-9);
-  Table table({"shape", "variant", "launch", "median us", "range us", "times baseline", "range of it", "GFLOP/s", "GB/s",
-               "of roof"});
+  Table table({"shape", "variant", "launch", "median us", "range us", "times baseline", "range of it", "GFLOP/s",
+               "GB/s", "of roof"});
   for (const AttentionBenchRow& row : bench.rows) {
     if (!row.skipped.empty()) table.add({row.shape, "skipped: " + row.skipped, "", "", "", "", "", "", "", ""});
     for (const AttentionTiming& t : row.timings) {
@@ -93,7 +93,8 @@ void add_bench_attention(CLI::App& bench, int& exit_code) {
   command->add_option("--variants", options->bench.variants,
                       "Separated by commas, the first is the baseline (default: reference, exact-q4-k64, auto)")
       ->delimiter(',');
-  command->add_option("--shapes", options->bench.shapes, "Only shapes whose names contain one of these")->delimiter(',');
+  command->add_option("--shapes", options->bench.shapes, "Only shapes whose names contain one of these")
+      ->delimiter(',');
   command->add_option("--rounds", options->bench.rounds, "Samples of each variant")->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_flag("--prefill", options->bench.prefill, "Also whole prompts of 2,048 to 32,768 (long on a CPU)");

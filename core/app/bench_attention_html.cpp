@@ -56,8 +56,8 @@ std::string section_of(const AttentionBenchRow& row) {
 std::string html_of(const AttentionBench& bench) {
   const AttentionGeometry& g = bench.geometry;
   std::string html = kHead;
-  html += fmt::format("<h1>{} on {}</h1>\n<p>One layer, {} query and {} KV heads of {}, f32. Bars are medians, shorter is "
-                      "faster; the factor is the baseline's time over the variant's, paired by round.</p>\n",
+  html += fmt::format("<h1>{} on {}</h1>\n<p>One layer, {} query and {} KV heads of {}, f32. Bars are medians, shorter "
+                      "is faster; the factor is the baseline's time over the variant's, paired by round.</p>\n",
                       escaped(bench.plugin), escaped(bench.device), g.q_heads, g.kv_heads, g.head_dim);
   if (bench.roof.flops > 0)
     html += fmt::format("<p>Roof with {} threads, measured in the same run: {:.0f} GFLOP/s, {:.1f} GB/s.</p>\n",

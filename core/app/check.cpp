@@ -7,6 +7,7 @@
 
 #include "app/check_attention.h"
 #include "app/common.h"
+#include "app/diagnose.h"
 #include "base/table.h"
 #include "bench/checks.h"
 
@@ -17,6 +18,7 @@ struct Options {
   ConfigOptions config;
   std::vector<std::string> suites;
   std::uint64_t seed = 20260908;
+  std::int32_t diagnose = 0;
   bool json = false;
 };
 
@@ -26,6 +28,10 @@ int run(Options options) {
   auto config = options.config.load();
   if (!config.ok()) return report(config.status());
   Registry registry = make_registry(*config);
+  if (options.diagnose > 0 && options.suites != std::vector<std::string>{"packed"})
+    return report(fail(Code::invalid_argument, "--diagnose belongs to one suite: tessera check packed --diagnose {}",
+                       options.diagnose));
+  if (options.diagnose > 0) return diagnose_packed(*config, registry, options.diagnose, options.seed);
   auto rows = run_checks(*config, registry, {options.suites, options.seed});
   if (!rows.ok()) return report(rows.status());
   std::optional<AttentionReport> attention;
@@ -71,6 +77,9 @@ void add_check(CLI::App& root, int& exit_code) {
   command->add_option("suites", options->suites, "batch, prefill, packed, paged, sampling, kernels or all (default)")
       ->check(CLI::IsMember(names));
   command->add_option("--seed", options->seed, "Of prompts, orders and draws")->capture_default_str();
+  command->add_option("--diagnose", options->diagnose,
+                      "Instead: so many seeded generations beside the reference attention, to the first difference")
+      ->check(CLI::PositiveNumber);
   command->add_flag("--json", options->json, "For programs");
   add_check_attention(*command, exit_code);
   command->callback([options, command, &exit_code] {

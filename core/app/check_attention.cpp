@@ -120,7 +120,8 @@ nlohmann::json json_of(const AttentionReport& report) {
 Result<AttentionReport> check_attention_small(const Config& config, Registry& registry, std::uint64_t seed) {
   AttentionCheckOptions options{.seed = seed, .fuzz = 4, .variants = {}};
   const auto& given = config.attention.options;
-  const auto chosen = std::find_if(given.begin(), given.end(), [](const auto& option) { return option.key == "variant"; });
+  const auto chosen =
+      std::find_if(given.begin(), given.end(), [](const PluginOption& option) { return option.key == "variant"; });
   if (chosen != given.end()) {
     options.variants = {chosen->value};
   } else {
@@ -143,7 +144,8 @@ void add_check_attention(CLI::App& check, int& exit_code) {
   command->add_option("--golden,--cross-device", options->golden,
                       "Compare the reference's output hashes with this file, from here or from another device");
   command->add_option("--write-golden", options->write_golden, "Write the reference's output hashes to this file");
-  command->add_option("--json", options->json, "For programs, to stdout or to a file")->expected(0, 1)->default_str("-");
+  command->add_option("--json", options->json, "For programs, to stdout or to a file")
+      ->expected(0, 1)->default_str("-");
   command->callback([options, &exit_code] { exit_code = run(*options); });
 }
 

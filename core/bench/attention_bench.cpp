@@ -116,7 +116,7 @@ Status bench_shape(Stage& stage, const BenchShape& shape, const std::vector<std:
     parts.push_back({static_cast<std::int32_t>(parts.size()), slice.start, slice.length});
     lengths.push_back(slice.start + slice.length);
   }
-  fixture.place_anything(lengths, 1);
+  fixture.place_anything(lengths);
   TESSERA_TRY(fixture.pack_anything(parts));
   auto contenders = contenders_of(stage, variants);
   if (!contenders.ok()) return contenders.status();
@@ -144,7 +144,8 @@ Result<Stage> open_stage(const Config& config, Registry& registry, const Attenti
                          const std::vector<BenchShape>& shapes, const std::vector<std::string>& variants,
                          const std::string& default_variant) {
   std::vector<AttentionCase> cases;
-  for (const BenchShape& shape : shapes) cases.push_back({shape.name, geometry, shape.slices, Profile::normal, 0, false});
+  for (const BenchShape& shape : shapes)
+    cases.push_back({shape.name, geometry, shape.slices, Profile::normal, 0, false});
   Stage stage;
   auto fixture = AttentionFixture::open(config.backend, registry, geometry, limits_for(cases));
   if (!fixture.ok()) return fixture.status();
@@ -165,10 +166,8 @@ Result<Stage> open_stage(const Config& config, Registry& registry, const Attenti
 std::vector<std::vector<BenchShape>> stages_of(const AttentionBenchOptions& options) {
   std::vector<std::vector<BenchShape>> stages(1);
   for (BenchShape& shape : attention_shapes(options.prefill)) {
-    const bool wanted = options.shapes.empty() || std::any_of(options.shapes.begin(), options.shapes.end(), [&](auto& part) {
-                          return shape.name.find(part) != std::string::npos;
-                        });
-    if (!wanted) continue;
+    const auto named = [&](const std::string& part) { return shape.name.find(part) != std::string::npos; };
+    if (!options.shapes.empty() && std::none_of(options.shapes.begin(), options.shapes.end(), named)) continue;
     const bool fits = std::all_of(shape.slices.begin(), shape.slices.end(),
                                   [](const RowRange& slice) { return slice.start + slice.length <= 1024; });
     if (fits)
@@ -231,7 +230,8 @@ Result<AttentionBench> bench_attention(const Config& config, Registry& registry,
   AttentionBench bench{config.attention.name, config.backend.name, {}, {}, {}};
   bench.geometry.layers = 1, bench.geometry.layer = 0;
   const auto stages = stages_of(options);
-  if (stages.empty()) return fail(Code::invalid_argument, "no shape has a name like '{}'", fmt::join(options.shapes, "', '"));
+  if (stages.empty())
+    return fail(Code::invalid_argument, "no shape has a name like '{}'", fmt::join(options.shapes, "', '"));
   Progress progress("timing attention", 0);
   for (const auto& shapes : stages) {
     auto stage = open_stage(config, registry, bench.geometry, shapes, *variants, known->front());

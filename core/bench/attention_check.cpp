@@ -41,23 +41,6 @@ void check_oracle(const AttentionData& data, std::string_view name, std::span<co
   }
 }
 
-/// Everything no row may look at becomes NaN; the outputs kept from the clean run must come again.
-Status check_poison(Session& session, const AttentionCase& one, const AttentionData& data) {
-  TESSERA_TRY(session.fixture->place(data, one.seed, Unlisted::poison));
-  TESSERA_TRY(session.fixture->pack(data, whole(data)));
-  AttentionOutput out;
-  for (Candidate& candidate : session.candidates) {
-    VariantReport& report = *candidate.report;
-    std::string problem = run_once(*session.fixture, *candidate.attention.get(), report, out);
-    if (problem.empty() && candidate.kept.size() == out.values.size()) {
-      const Difference moved = compare_outputs(out.values, candidate.kept);
-      if (moved.bits != 0) problem = fmt::format("{} bits moved when NaN stood where no row may look", moved.bits);
-    }
-    settle(report, report.poison, one.name, problem);
-  }
-  return {};
-}
-
 Status check_case(Session& session, const AttentionCase& one, AttentionReport& report, Progress& progress) {
   const AttentionData data = make_data(one);
   AttentionFixture& fixture = *session.fixture;
@@ -185,7 +168,8 @@ std::int64_t AttentionReport::total(Tally VariantReport::* kind) const {
   return sum;
 }
 
-PluginConfig with_variant(const PluginConfig& attention, const std::string& variant, const std::string& default_variant) {
+PluginConfig with_variant(const PluginConfig& attention, const std::string& variant,
+                          const std::string& default_variant) {
   PluginConfig changed = attention;
   std::erase_if(changed.options, [](const PluginOption& option) { return option.key == "variant"; });
   if (variant != default_variant) changed.options.push_back({"variant", variant, {"check", 0, 0}});
@@ -204,7 +188,8 @@ Result<std::vector<std::string>> attention_variants(const Config& config, Regist
   return names;
 }
 
-Result<AttentionReport> check_attention(const Config& config, Registry& registry, const AttentionCheckOptions& options) {
+Result<AttentionReport> check_attention(const Config& config, Registry& registry,
+                                        const AttentionCheckOptions& options) {
   AttentionReport report;
   report.plugin = config.attention.name;
   report.device = config.backend.name;

@@ -67,6 +67,7 @@ Result<AttentionReport> check_attention(const Config& config, Registry& registry
 Result<std::vector<std::string>> attention_variants(const Config& config, Registry& registry);
 
 /// `config.attention` with this variant; the default needs no option, so that a plugin with one variant has none.
-PluginConfig with_variant(const PluginConfig& attention, const std::string& variant, const std::string& default_variant);
+PluginConfig with_variant(const PluginConfig& attention, const std::string& variant,
+                          const std::string& default_variant);
 
 }  // namespace tessera

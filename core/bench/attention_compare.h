@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-/// |found - wanted| <= kTolerance + kTolerance * |wanted| is what an inexact variant, and the reference against f64, owe.
+/// What an inexact variant, and the reference against f64, owe: |found - wanted| <= kTolerance + kTolerance * |wanted|.
 inline constexpr double kTolerance = 2e-5;
 
 struct Difference {

@@ -108,7 +108,8 @@ AttentionData make_data(const AttentionCase& description) {
 std::vector<double> attention_oracle(const AttentionData& data, std::size_t index, std::int32_t row) {
   const AttentionGeometry& geometry = data.geometry;
   const SequenceData& sequence = data.sequences[index];
-  const auto dim = static_cast<std::size_t>(geometry.head_dim), kv_width = static_cast<std::size_t>(geometry.kv_width());
+  const auto dim = static_cast<std::size_t>(geometry.head_dim);
+  const auto kv_width = static_cast<std::size_t>(geometry.kv_width());
   const auto length = static_cast<std::size_t>(sequence.start + row + 1);
   const auto group = static_cast<std::size_t>(geometry.q_heads / geometry.kv_heads);
   const double scale = geometry.shape().scale;

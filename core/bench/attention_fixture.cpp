@@ -177,6 +177,8 @@ Status AttentionFixture::wait() {
 }
 
 Status AttentionFixture::run(sdk::Attention& attention, AttentionOutput& out) {
+  out = {std::move(out.values), 0, 0};
+  out.values.clear();
   const auto elements = static_cast<std::size_t>(host_rows_.num_rows * stride_ + 2 * kGuard);
   TESSERA_TRY(backend_->upload(out_, unwritten_image_.data(), elements * sizeof(float)));
   TESSERA_TRY(plan(attention));
@@ -188,7 +190,8 @@ Status AttentionFixture::run(sdk::Attention& attention, AttentionOutput& out) {
 }
 
 void AttentionFixture::inspect(AttentionOutput& out) {
-  const auto width = static_cast<std::size_t>(geometry_.q_width()), rows = static_cast<std::size_t>(host_rows_.num_rows);
+  const auto width = static_cast<std::size_t>(geometry_.q_width());
+  const auto rows = static_cast<std::size_t>(host_rows_.num_rows);
   const auto left_alone = [](const float* begin, std::size_t count) {
     std::int64_t same = 0;
     for (std::size_t i = 0; i < count; ++i) same += std::bit_cast<std::uint32_t>(begin[i]) == kUnwritten ? 1 : 0;

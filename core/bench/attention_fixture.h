@@ -54,7 +54,7 @@ class AttentionFixture {
   /// Puts the keys and values on pages that `page_seed` chooses. One page more than needed ends every table.
   Status place(const AttentionData& data, std::uint64_t page_seed, Unlisted unlisted);
   /// Only page tables for sequences of these lengths: timings do not need values (benchmarks).
-  void place_anything(std::span<const std::int32_t> lengths, std::uint64_t page_seed) { deal_pages(lengths, page_seed); }
+  void place_anything(std::span<const std::int32_t> lengths) { deal_pages(lengths, 1); }
   /// The next call: queries of these rows, and the step's metadata.
   Status pack(const AttentionData& data, std::span<const Part> parts);
   /// The same with queries that are all alike.
@@ -70,7 +70,8 @@ class AttentionFixture {
   const sdk::PackedRows& rows() const { return host_rows_; }
 
  private:
-  explicit AttentionFixture(const AttentionGeometry& geometry) : geometry_(geometry), stride_(geometry.q_width() + kGap) {}
+  explicit AttentionFixture(const AttentionGeometry& geometry)
+      : geometry_(geometry), stride_(geometry.q_width() + kGap) {}
   static constexpr std::int32_t kGap = 32;      // elements between two rows
   static constexpr std::int64_t kGuard = 1024;  // elements before the first and after the last row
 

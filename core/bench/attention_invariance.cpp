@@ -55,8 +55,9 @@ std::int64_t moved_bits(const std::vector<Part>& call, const std::vector<Part>& 
   std::int64_t bits = 0;
   std::size_t at = 0;
   for (const Part& part : call) {
-    std::size_t row = static_cast<std::size_t>(part.start - step[static_cast<std::size_t>(part.sequence)].start);
-    for (std::int32_t s = 0; s < part.sequence; ++s) row += static_cast<std::size_t>(step[static_cast<std::size_t>(s)].length);
+    const auto sequence = static_cast<std::size_t>(part.sequence);
+    auto row = static_cast<std::size_t>(part.start - step[sequence].start);
+    for (std::size_t s = 0; s < sequence; ++s) row += static_cast<std::size_t>(step[s].length);
     const std::size_t count = static_cast<std::size_t>(part.length) * width;
     bits += compare_outputs(found.subspan(at, count), wanted.subspan(row * width, count)).bits;
     at += count;

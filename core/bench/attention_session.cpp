@@ -46,7 +46,8 @@ Result<Session> open_session(const Config& config, Registry& registry, const Att
     const PluginConfig chosen = with_variant(config.attention, variant.name, report.default_variant);
     auto made = registry.create<sdk::Attention>(chosen, device);
     if (!made.ok()) return made.status();
-    if (admit(*session.fixture, geometry, *made, variant)) session.candidates.push_back({&variant, std::move(*made), {}});
+    if (admit(*session.fixture, geometry, *made, variant))
+      session.candidates.push_back({&variant, std::move(*made), {}});
   }
   return session;
 }
@@ -65,7 +66,8 @@ void settle(VariantReport& report, Tally& tally, std::string_view name, const st
   if (report.first_failure.empty()) report.first_failure = fmt::format("{}: {}", name, problem);
 }
 
-std::string run_once(AttentionFixture& fixture, sdk::Attention& attention, VariantReport& report, AttentionOutput& out) {
+std::string run_once(AttentionFixture& fixture, sdk::Attention& attention, VariantReport& report,
+                     AttentionOutput& out) {
   if (const Status status = fixture.run(attention, out); !status.ok()) return status.message;
   report.stray_writes += out.stray;
   report.unwritten += out.unwritten;
@@ -91,6 +93,22 @@ void check_tensor(AttentionFixture& fixture, sdk::Attention& attention, VariantR
                             difference.outside, kTolerance, kTolerance, difference.largest);
   }
   settle(report, report.tensors, name, problem);
+}
+
+Status check_poison(Session& session, const AttentionCase& one, const AttentionData& data) {
+  TESSERA_TRY(session.fixture->place(data, one.seed, Unlisted::poison));
+  TESSERA_TRY(session.fixture->pack(data, whole(data)));
+  AttentionOutput out;
+  for (Candidate& candidate : session.candidates) {
+    VariantReport& report = *candidate.report;
+    std::string problem = run_once(*session.fixture, *candidate.attention.get(), report, out);
+    if (problem.empty() && candidate.kept.size() == out.values.size()) {
+      const Difference moved = compare_outputs(out.values, candidate.kept);
+      if (moved.bits != 0) problem = fmt::format("{} bits moved when NaN stood where no row may look", moved.bits);
+    }
+    settle(report, report.poison, one.name, problem);
+  }
+  return {};
 }
 
 }  // namespace tessera

@@ -40,6 +40,9 @@ std::string run_once(AttentionFixture& fixture, sdk::Attention& attention, Varia
 void check_tensor(AttentionFixture& fixture, sdk::Attention& attention, VariantReport& report, std::string_view name,
                   std::span<const float> wanted, AttentionOutput& out);
 
+/// Everything no row may look at becomes NaN; the outputs kept from the clean run must come again.
+Status check_poison(Session& session, const AttentionCase& one, const AttentionData& data);
+
 /// Small steps taken apart and put together again, each variant against itself.
 Status check_invariance(Session& session, const std::vector<AttentionCase>& cases, Progress& progress);
 
