@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "app/bench_attention.h"
 #include "app/common.h"
 #include "base/table.h"
 #include "bench/roof.h"
@@ -83,13 +84,17 @@ void add_bench(CLI::App& root, int& exit_code) {
   auto options = std::make_shared<Options>();
   options->config.add_to(*command);
   command->add_option("what", options->what, "linear, decode or prefill")
-      ->required()
       ->check(CLI::IsMember({"linear", "decode", "prefill"}));
   command->add_option("--weights", options->weights, "f32 or bf16")
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
   command->add_flag("--json", options->json, "For programs");
-  command->callback([options, &exit_code] { exit_code = run(*options); });
+  add_bench_attention(*command, exit_code);
+  command->callback([options, command, &exit_code] {
+    if (!command->get_subcommands().empty()) return;  // which has run
+    if (options->what.empty()) throw CLI::RequiredError("linear, decode, prefill or attention");
+    exit_code = run(*options);
+  });
 }
 
 }  // namespace tessera::app

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "app/check_attention.h"
 #include "app/common.h"
+#include "app/diagnose.h"
 #include "base/table.h"
 #include "bench/checks.h"
 
@@ -15,16 +17,28 @@ struct Options {
   ConfigOptions config;
   std::vector<std::string> suites;
   std::uint64_t seed = 20260908;
+  std::int32_t diagnose = 0;
   bool json = false;
 };
 
 int run(Options options) {
-  if (options.suites.empty() || options.suites[0] == "all") options.suites = check_suites();
+  const bool all = options.suites.empty() || options.suites[0] == "all";
+  if (all) options.suites = check_suites();
   auto config = options.config.load();
   if (!config.ok()) return report(config.status());
   Registry registry = make_registry(*config);
+  if (options.diagnose > 0 && options.suites != std::vector<std::string>{"packed"})
+    return report(fail(Code::invalid_argument, "--diagnose belongs to one suite: tessera check packed --diagnose {}",
+                       options.diagnose));
+  if (options.diagnose > 0) return diagnose_packed(*config, registry, options.diagnose, options.seed);
   auto rows = run_checks(*config, registry, {options.suites, options.seed});
   if (!rows.ok()) return report(rows.status());
+  std::optional<AttentionReport> attention;
+  if (all) {
+    auto checked = check_attention_small(*config, registry, options.seed);
+    if (!checked.ok()) return report(checked.status());
+    attention = std::move(*checked);
+  }
   std::int64_t compared = 0, bits = 0, failed = 0;
   Table table({"suite", "case", "rows", "differing rows", "bits", "tokens", "verdict"});
   nlohmann::json json = nlohmann::json::array();
@@ -52,12 +66,14 @@ int run(Options options) {
                                       {"cases", json},
                                       {"rows", compared},
                                       {"differing_bits", bits},
-                                      {"failed_cases", failed}}
+                                      {"failed_cases", failed},
+                                      {"attention", attention ? json_of(*attention) : nlohmann::json()}}
                            .dump(2));
   else
     fmt::print("{}\nseed {}: {} cases, {} logit rows compared, {} differing bits, {} failed cases\n", table.text(),
                options.seed, rows->size(), compared, bits, failed);
-  return failed == 0 && compared > 0 ? 0 : 1;
+  if (attention && !options.json) fmt::print("\n{}", text_of(*attention));
+  return failed == 0 && compared > 0 && (!attention || attention->ok()) ? 0 : 1;
 }
 
 }  // namespace
@@ -71,8 +87,15 @@ void add_check(CLI::App& root, int& exit_code) {
   command->add_option("suites", options->suites, "batch, prefill, packed, paged, sampling, kernels or all (default)")
       ->check(CLI::IsMember(names));
   command->add_option("--seed", options->seed, "Of prompts, orders and draws")->capture_default_str();
+  command
+      ->add_option("--diagnose", options->diagnose,
+                   "Instead: so many seeded generations beside the reference attention, to the first difference")
+      ->check(CLI::PositiveNumber);
   command->add_flag("--json", options->json, "For programs");
-  command->callback([options, &exit_code] { exit_code = run(*options); });
+  add_check_attention(*command, exit_code);
+  command->callback([options, command, &exit_code] {
+    if (command->get_subcommands().empty()) exit_code = run(*options);
+  });
 }
 
 }  // namespace tessera::app

@@ -27,8 +27,8 @@ class CudaReferenceAttention final : public ReferenceAttention {
 
 }  // namespace tessera_reference
 
-TESSERA_REGISTER_PLUGIN(tessera::sdk::Attention, tessera_reference::CudaReferenceAttention,
-                        tessera::sdk::Device::cuda, "attention_reference", "0.1.0",
+TESSERA_REGISTER_PLUGIN(tessera::sdk::Attention, tessera_reference::CudaReferenceAttention, tessera::sdk::Device::cuda,
+                        "attention_reference", "0.1.0",
                         tessera::sdk::Traits{tessera::sdk::kBatchInvariant | tessera::sdk::kChunkInvariant |
                                                  tessera::sdk::kPortableBits | tessera::sdk::kGraphCapturable |
                                                  tessera::sdk::kEmitsScores,

@@ -51,8 +51,8 @@ class CpuReferenceAttention final : public ReferenceAttention {
 
 }  // namespace tessera_reference
 
-TESSERA_REGISTER_PLUGIN(tessera::sdk::Attention, tessera_reference::CpuReferenceAttention,
-                        tessera::sdk::Device::cpu, "attention_reference", "0.1.0",
+TESSERA_REGISTER_PLUGIN(tessera::sdk::Attention, tessera_reference::CpuReferenceAttention, tessera::sdk::Device::cpu,
+                        "attention_reference", "0.1.0",
                         tessera::sdk::Traits{tessera::sdk::kBatchInvariant | tessera::sdk::kChunkInvariant |
                                                  tessera::sdk::kPortableBits | tessera::sdk::kEmitsScores,
                                              1u << static_cast<unsigned>(tessera::sdk::DType::f32), 32, 1024, ""})

@@ -53,8 +53,8 @@ __device__ float block_max(float value) {
   return value;
 }
 
-__global__ void __launch_bounds__(kThreads) attend_kernel(const sdk::AttentionArgs args,
-                                                          const sdk::AttentionShape shape) {
+__global__ void __launch_bounds__(kThreads)
+    attend_kernel(const sdk::AttentionArgs args, const sdk::AttentionShape shape) {
   __shared__ float q[kMaxHeadDim];
   __shared__ float weights[kSegment];
   const int row = blockIdx.x, head = blockIdx.y, warp = threadIdx.x / 32;
@@ -65,9 +65,9 @@ __global__ void __launch_bounds__(kThreads) attend_kernel(const sdk::AttentionAr
   for (int d = threadIdx.x; d < shape.head_dim; d += kThreads) q[d] = args.q.f32(row)[column + d];
   __syncthreads();
 
-  float* emitted = args.scores == nullptr ? nullptr
-                                          : args.scores + (static_cast<std::int64_t>(row) * shape.num_q_heads + head) *
-                                                              args.scores_stride;
+  float* emitted = args.scores == nullptr
+                       ? nullptr
+                       : args.scores + (static_cast<std::int64_t>(row) * shape.num_q_heads + head) * args.scores_stride;
   float largest = -INFINITY;
   for (std::int32_t j = warp; j < length; j += kWarps) {
     const float found = score(q, history.key(j), shape.head_dim, shape.scale);

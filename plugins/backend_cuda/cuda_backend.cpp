@@ -49,8 +49,8 @@ Status CudaBackend::open_device() noexcept {
     if (!compiled.ok()) return compiled;
     if (Status status = cuda_status(configure_many(), "backend cuda: sizing shared memory"); !status.ok())
       return status;
-    const Status known = cuda_status(
-        cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, device_), "cudaDeviceGetAttribute");
+    const Status known = cuda_status(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, device_),
+                                     "cudaDeviceGetAttribute");
     if (!known.ok()) return known;
     return cuda_status(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   });
@@ -122,8 +122,8 @@ Status CudaBackend::prepare_linear(const sdk::HostMatrix* parts, std::size_t cou
       return sdk::fail(Code::invalid_argument, "a linear weight has no parts or no inputs");
     const sdk::DType stored = parts[0].dtype;
     if (stored != sdk::DType::f32 && stored != sdk::DType::bf16 && stored != sdk::DType::f16)
-      return sdk::fail(Code::unsupported, std::string("weights of type ") + sdk::dtype_name(stored) +
-                                              "; wanted f32, bf16 or f16");
+      return sdk::fail(Code::unsupported,
+                       std::string("weights of type ") + sdk::dtype_name(stored) + "; wanted f32, bf16 or f16");
     std::int32_t outputs = 0;
     for (std::size_t i = 0; i < count; ++i) {
       if (parts[i].dtype != stored || parts[i].cols != parts[0].cols)

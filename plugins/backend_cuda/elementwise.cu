@@ -1,5 +1,4 @@
 #include "elementwise.h"
-
 #include "tessera/sdk/cuda.h"
 #include "tessera/sdk/numerics.h"
 
@@ -55,8 +54,7 @@ __global__ void __launch_bounds__(kNormThreads) rotary_kernel(sdk::RotaryArgs ar
     out = static_cast<float*>(is_value ? args.kv.v : args.kv.k) + at;
   }
   const float* norm = kv_head < 0 ? args.q_norm : is_value ? nullptr : args.k_norm;
-  const float inverse =
-      norm == nullptr ? 1.0f : inverse_rms([in](int c) { return in[c]; }, args.head_dim, args.eps);
+  const float inverse = norm == nullptr ? 1.0f : inverse_rms([in](int c) { return in[c]; }, args.head_dim, args.eps);
   const auto value = [&](int c) { return norm == nullptr ? in[c] : __fmul_rn(__fmul_rn(in[c], inverse), norm[c]); };
   const int rotated = is_value ? 0 : args.rotary_dim, half = rotated / 2;
   const std::int64_t table = static_cast<std::int64_t>(position) * half;
@@ -84,8 +82,7 @@ __global__ void gather_kernel(sdk::Matrix x, sdk::Matrix delta, const std::int32
 
 }  // namespace
 
-cudaError_t embed(const PackedLinear& table, const sdk::PackedRows& rows, const sdk::Matrix& out,
-                  cudaStream_t stream) {
+cudaError_t embed(const PackedLinear& table, const sdk::PackedRows& rows, const sdk::Matrix& out, cudaStream_t stream) {
   if (rows.num_rows > 0) embed_kernel<<<rows.num_rows, 256, 0, stream>>>(table, table.padded(), rows.tokens, out);
   return cudaGetLastError();
 }

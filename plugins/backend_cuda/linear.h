@@ -19,8 +19,8 @@ inline constexpr int kSegment = tessera::sdk::kLinearSegment;
 /// Inputs are padded with -0: x = +0 times -0 is -0, the one number that leaves every sum as it is.
 struct PackedLinear {
   void* data;
-  const float* bias;   // [outputs] or null
-  bool bf16;           // else f32
+  const float* bias;  // [outputs] or null
+  bool bf16;          // else f32
   std::int32_t outputs;
   std::int32_t inputs;
 
@@ -53,10 +53,10 @@ struct LinearArgs {
   std::int32_t rows;
   std::int32_t outputs;
   std::int32_t inputs;
-  std::int32_t padded;    // inputs, padded
+  std::int32_t padded;  // inputs, padded
   std::int32_t segments;
-  bool x_aligned;         // rows of x can be read 16 bytes at a time
-  bool split;             // a block computes segment blockIdx.z only
+  bool x_aligned;  // rows of x can be read 16 bytes at a time
+  bool split;      // a block computes segment blockIdx.z only
   SplitSpace space;
 };
 

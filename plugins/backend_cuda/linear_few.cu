@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kThreads) few_kernel(const LinearArgs a) {
 }
 
 template <class Weight, int WarpRows>
-constexpr int kSharedBytes = kStages * static_cast<int>(sizeof(Stage<Weight, WarpRows>));
+constexpr int kSharedBytes = kStages* static_cast<int>(sizeof(Stage<Weight, WarpRows>));
 
 template <class Weight, int WarpRows>
 cudaError_t configure() {

@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(T::kThreads, MinBlocks) many_kernel(const Line
 }
 
 template <class Weight, class T>
-constexpr int kSharedBytes = kStages * static_cast<int>(sizeof(Stage<Weight, T>));
+constexpr int kSharedBytes = kStages* static_cast<int>(sizeof(Stage<Weight, T>));
 
 template <class Weight, class T, int MinBlocks>
 cudaError_t configure() {
@@ -186,8 +186,7 @@ cudaError_t launch(LinearArgs args, int processors, cudaStream_t stream) {
   static_assert(kPartials / kTileSums <= kSplitTiles);
   dim3 grid = tiles<LargeTile>(args);
   if (static_cast<std::int64_t>(grid.x) * grid.y * 4 >= processors * 3) {  // enough large tiles to keep the GPU busy
-    many_kernel<Weight, LargeTile, 2>
-        <<<grid, LargeTile::kThreads, kSharedBytes<Weight, LargeTile>, stream>>>(args);
+    many_kernel<Weight, LargeTile, 2><<<grid, LargeTile::kThreads, kSharedBytes<Weight, LargeTile>, stream>>>(args);
     return cudaGetLastError();
   }
   grid = tiles<SmallTile>(args);

@@ -12,8 +12,7 @@
 using namespace tessera;
 
 TEST_CASE("philox gives the published answers") {  // Random123's known-answer vectors of philox4x32-10
-  CHECK(philox({0, 0}, {0, 0, 0, 0}) ==
-        std::array<std::uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+  CHECK(philox({0, 0}, {0, 0, 0, 0}) == std::array<std::uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   constexpr std::uint32_t kOnes = 0xffffffff;
   CHECK(philox({kOnes, kOnes}, {kOnes, kOnes, kOnes, kOnes}) ==
         std::array<std::uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});

@@ -22,8 +22,8 @@ std::vector<float> attend(const Side& side, const Heads& heads, const Step& step
   const std::size_t width = size_of(heads.query, heads.dim), stride = 4096;
   const std::vector<float> q = random_floats(random, static_cast<std::size_t>(rows) * width, 2.0f);
   void* workspace = nullptr;
-  const auto attention = side.attention({kLayers, heads.query, heads.key_value, heads.dim, 0.11f, sdk::DType::f32},
-                                        &workspace);
+  const auto attention =
+      side.attention({kLayers, heads.query, heads.key_value, heads.dim, 0.11f, sdk::DType::f32}, &workspace);
   sdk::PackedRows device{};
   REQUIRE(side->begin_step(step.view(), &device).ok());
   REQUIRE(attention->plan(step.view()).ok());

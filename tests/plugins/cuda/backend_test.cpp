@@ -120,8 +120,8 @@ void check_rotary(std::int32_t head_dim, std::int32_t rotary_dim, bool norms) {
     sdk::PackedRows device{};
     require_ok(side->begin_step(step.view(), &device));
     const std::vector<float> untouched(pool, 3.0f);
-    const sdk::KvView kv{side.put(untouched), side.put(untouched), sdk::DType::f32, step.pool_pages, kLayers, kKv,
-                         head_dim};
+    const sdk::KvView kv{
+        side.put(untouched), side.put(untouched), sdk::DType::f32, step.pool_pages, kLayers, kKv, head_dim};
     float* q_out = side.poisoned(size(rows, kQ * head_dim));
     require_ok(side->rotary_append({matrix(side.put(qkv), rows, (kQ + 2 * kKv) * head_dim),
                                     matrix(q_out, rows, kQ * head_dim), kQ, kKv, head_dim, rotary_dim,

@@ -87,8 +87,8 @@ std::size_t differing(const std::vector<float>& a, const std::vector<float>& b) 
 void Step::add(std::int32_t first, std::int32_t rows) {
   const auto num_pages = (first + rows - 1) / sdk::kPageSize + 1;
   const auto slice = static_cast<std::int32_t>(slices.size());
-  slices.push_back({static_cast<std::int32_t>(tokens.size()), rows, first, 0, static_cast<std::int32_t>(pages.size()),
-                    num_pages});
+  slices.push_back(
+      {static_cast<std::int32_t>(tokens.size()), rows, first, 0, static_cast<std::int32_t>(pages.size()), num_pages});
   // Backwards, so that neighbouring positions are not neighbours in memory.
   for (std::int32_t i = 0; i < num_pages; ++i) pages.push_back(pool_pages + num_pages - 1 - i);
   pool_pages += num_pages;

@@ -1,5 +1,5 @@
-// For CPU kernels only: one vector of f32 of the instruction set that a file is compiled for (tessera_isa_sources defines
-// TESSERA_ISA). Everything is forced inline, in a namespace of that instruction set.
+// For CPU kernels only: one vector of f32 of the instruction set that a file is compiled for (tessera_isa_sources
+// defines TESSERA_ISA). Everything is forced inline, in a namespace of that instruction set.
 #pragma once
 #include <cstdint>
 

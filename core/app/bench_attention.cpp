@@ -1,0 +1,119 @@
+#include "app/bench_attention.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/table.h"
+
+namespace tessera::app {
+namespace {
+
+struct Options {
+  ConfigOptions config;
+  AttentionBenchOptions bench;
+  std::string json, html;
+};
+
+std::string range_of(const Spread& spread) { return fmt::format("{:.2f} .. {:.2f}", spread.low, spread.high); }
+
+std::string text_of(const AttentionBench& bench) {
+  const AttentionGeometry& g = bench.geometry;
+  std::string text = fmt::format("{} on {}, one layer of {} query and {} KV heads of {}, f32", bench.plugin,
+                                 bench.device, g.q_heads, g.kv_heads, g.head_dim);
+  if (bench.roof.flops > 0)
+    text += fmt::format("; roof with {} threads: {:.0f} GFLOP/s, {:.1f} GB/s", bench.roof.threads,
+                        bench.roof.flops * 1e-9, bench.roof.bytes_per_second * 1e-9);
+  Table table({"shape", "variant", "launch", "median us", "range us", "times baseline", "range of it", "GFLOP/s",
+               "GB/s", "of roof"});
+  for (const AttentionBenchRow& row : bench.rows) {
+    if (!row.skipped.empty()) table.add({row.shape, "skipped: " + row.skipped, "", "", "", "", "", "", "", ""});
+    for (const AttentionTiming& t : row.timings) {
+      const double seconds = t.microseconds.median * 1e-6;
+      table.add({row.shape, t.variant, t.replayed ? "replay" : "eager", fmt::format("{:.2f}", t.microseconds.median),
+                 range_of(t.microseconds), fmt::format("{:.2f}", t.ratio.median), range_of(t.ratio),
+                 fmt::format("{:.1f}", row.flops / seconds * 1e-9), fmt::format("{:.1f}", row.bytes / seconds * 1e-9),
+                 t.of_roof > 0 ? fmt::format("{:.0f} %", t.of_roof * 100) : "-"});
+    }
+  }
+  return text + "\n\n" + table.text();
+}
+
+nlohmann::json spread_json(const Spread& spread) {
+  return {{"median", spread.median}, {"low", spread.low}, {"high", spread.high}};
+}
+
+nlohmann::json json_of(const AttentionBench& bench) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const AttentionBenchRow& row : bench.rows) {
+    nlohmann::json timings = nlohmann::json::array();
+    for (const AttentionTiming& t : row.timings)
+      timings.push_back({{"variant", t.variant},
+                         {"launch", t.replayed ? "replay" : "eager"},
+                         {"runs", t.runs},
+                         {"microseconds", spread_json(t.microseconds)},
+                         {"ratio", spread_json(t.ratio)},
+                         {"of_roof", t.of_roof}});
+    rows.push_back({{"shape", row.shape},
+                    {"rows", row.rows},
+                    {"pairs", row.pairs},
+                    {"flops", row.flops},
+                    {"bytes", row.bytes},
+                    {"skipped", row.skipped},
+                    {"timings", std::move(timings)}});
+  }
+  const AttentionGeometry& g = bench.geometry;
+  return {{"plugin", bench.plugin},
+          {"device", bench.device},
+          {"geometry", {{"q_heads", g.q_heads}, {"kv_heads", g.kv_heads}, {"head_dim", g.head_dim}}},
+          {"roof",
+           {{"threads", bench.roof.threads},
+            {"flops", bench.roof.flops},
+            {"bytes_per_second", bench.roof.bytes_per_second}}},
+          {"rows", std::move(rows)}};
+}
+
+Status write_text(const std::string& path, const std::string& text) {
+  std::ofstream out(path);
+  out << text << '\n';
+  out.close();
+  return out ? Status{} : fail(Code::not_found, "{}: cannot be written", path);
+}
+
+int run(const Options& options) {
+  auto config = options.config.load();
+  if (!config.ok()) return report(config.status());
+  Registry registry = make_registry(*config);
+  auto bench = bench_attention(*config, registry, options.bench);
+  if (!bench.ok()) return report(bench.status());
+  fmt::print("{}", text_of(*bench));
+  if (!options.json.empty())
+    if (const Status status = write_text(options.json, json_of(*bench).dump(2)); !status.ok()) return report(status);
+  if (!options.html.empty())
+    if (const Status status = write_text(options.html, html_of(*bench)); !status.ok()) return report(status);
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_attention(CLI::App& bench, int& exit_code) {
+  auto* command = bench.add_subcommand("attention", "Attention variants in alternating rounds, one layer");
+  auto options = std::make_shared<Options>();
+  options->config.add_to(*command);
+  command
+      ->add_option("--variants", options->bench.variants,
+                   "Separated by commas, the first is the baseline (default: reference, exact-q4-k64, auto)")
+      ->delimiter(',');
+  command->add_option("--shapes", options->bench.shapes, "Only shapes whose names contain one of these")
+      ->delimiter(',');
+  command->add_option("--rounds", options->bench.rounds, "Samples of each variant")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_flag("--prefill", options->bench.prefill, "Also whole prompts of 2,048 to 32,768 (long on a CPU)");
+  command->add_option("--json", options->json, "Write the results to this file");
+  command->add_option("--html", options->html, "Write a page with bars to this file");
+  command->callback([options, &exit_code] { exit_code = run(*options); });
+}
+
+}  // namespace tessera::app

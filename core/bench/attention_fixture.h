@@ -1,0 +1,101 @@
+// A paged pool, queries and a guarded output on one backend, and any attention plugin run over them.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "bench/attention_data.h"
+#include "registry/registry.h"
+#include "tessera/sdk/attention.h"
+#include "tessera/sdk/backend.h"
+
+namespace tessera {
+
+/// Rows [start, start + length) of one sequence of the data, as one slice of a call.
+struct Part {
+  std::int32_t sequence;
+  std::int32_t start;
+  std::int32_t length;
+};
+
+struct FixtureLimits {
+  std::int32_t max_rows;
+  std::int32_t max_slices;
+  std::int32_t max_context;
+  std::int64_t max_pages;  // of all sequences of the data together
+};
+
+/// What stands in the pool where no row may look: other layers, unlisted pages, positions past the last row.
+enum class Unlisted { finite, poison };
+
+struct AttentionOutput {
+  std::vector<float> values;   // [rows][q_width]
+  std::int64_t unwritten = 0;  // elements left as they were
+  std::int64_t stray = 0;      // elements written between, before or after the rows
+};
+
+/// Owns the backend and everything on it; attentions bound to it must be destroyed first. Used by one thread.
+///
+///   open -> bind... -> (place -> pack -> run...)*
+class AttentionFixture {
+ public:
+  static Result<std::unique_ptr<AttentionFixture>> open(const PluginConfig& backend, Registry& registry,
+                                                        const AttentionGeometry& geometry, const FixtureLimits& limits);
+
+  sdk::Backend& backend() { return *backend_.get(); }
+  std::uint64_t capabilities() const { return backend_.descriptor().traits.capabilities; }
+  sdk::Device device() { return backend_->context().device; }
+
+  /// All attentions of a fixture share one workspace, as large as the largest wish.
+  Status bind(sdk::Attention& attention);
+  /// Puts the keys and values on pages that `page_seed` chooses. One page more than needed ends every table.
+  Status place(const AttentionData& data, std::uint64_t page_seed, Unlisted unlisted);
+  /// Only page tables for sequences of these lengths: timings do not need values (benchmarks).
+  void place_anything(std::span<const std::int32_t> lengths) { deal_pages(lengths, 1); }
+  /// The next call: queries of these rows, and the step's metadata.
+  Status pack(const AttentionData& data, std::span<const Part> parts);
+  /// The same with queries that are all alike.
+  Status pack_anything(std::span<const Part> parts);
+  /// Poisons the output, runs once, downloads.
+  Status run(sdk::Attention& attention, AttentionOutput& out);
+
+  /// For timing: plan, then any number of runs, then a wait.
+  Status plan(sdk::Attention& attention) { return attention.plan(host_rows_); }
+  Status enqueue(sdk::Attention& attention);
+  Status wait();
+
+  const sdk::PackedRows& rows() const { return host_rows_; }
+
+ private:
+  explicit AttentionFixture(const AttentionGeometry& geometry)
+      : geometry_(geometry), stride_(geometry.q_width() + kGap) {}
+  static constexpr std::int32_t kGap = 32;      // elements between two rows
+  static constexpr std::int64_t kGuard = 1024;  // elements before the first and after the last row
+
+  Status fill_pool(float value);
+  Status write_pages(const AttentionData& data, float past_the_end);
+  void deal_pages(std::span<const std::int32_t> lengths, std::uint64_t page_seed);
+  Status begin(std::span<const Part> parts);
+  void inspect(AttentionOutput& out);
+
+  PluginPtr<sdk::Backend> backend_;
+  AttentionGeometry geometry_;
+  std::int64_t stride_;
+  sdk::StepLimits limits_{};
+  sdk::KvView kv_{};
+  void* q_ = nullptr;
+  void* out_ = nullptr;  // guard, rows, guard
+  void* workspace_ = nullptr;
+  std::size_t workspace_bytes_ = 0;
+  bool pool_poisoned_ = false;
+  std::vector<std::vector<std::int32_t>> tables_;
+  // The call that is packed, and images of the device's buffers.
+  std::vector<std::int32_t> tokens_, positions_, row_slice_, pages_, logit_rows_;
+  std::vector<sdk::Slice> slices_;
+  sdk::PackedRows host_rows_{}, device_rows_{};
+  std::vector<float> q_image_, unwritten_image_, out_image_;
+};
+
+}  // namespace tessera
