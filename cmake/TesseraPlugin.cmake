@@ -30,7 +30,7 @@ endfunction()
 # One arithmetic on the GPU too: no contraction, IEEE division and square root, subnormals kept (nvcc's defaults).
 function(tessera_cuda_plugin target)
   string(REGEX REPLACE "-(real|virtual)" "" compiled "${CMAKE_CUDA_ARCHITECTURES}")
-  string(REPLACE ";" "$<SEMICOLON>" compiled "${compiled}")
+  string(REPLACE ";" "\\;" compiled "${compiled}")  # else it would be two definitions
   target_compile_definitions(${target} PRIVATE "TESSERA_GPU_ARCHITECTURES=\"${compiled}\"")
   target_compile_options(${target} PRIVATE
     $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;-lineinfo;-Xcompiler=-ffp-contract=off>)

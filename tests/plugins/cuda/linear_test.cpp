@@ -1,5 +1,6 @@
 // Linear layers: the CPU's bits, for every row count and so through every kernel.
 #include <bit>
+#include <string>
 
 #include "support.h"
 
@@ -49,7 +50,8 @@ void check_shape(const Shape& shape, sdk::DType type, bool bias, float scale) {
   CAPTURE(shape.inputs);
   CAPTURE(shape.outputs);
   CAPTURE(shape.stride);
-  CAPTURE(sdk::dtype_name(type));
+  const std::string type_name = sdk::dtype_name(type);
+  CAPTURE(type_name);
   tessera::Random random(kSeed);
   const Weights w = make_weights(random, shape, scale);
   const std::vector<float> x = random_floats(random, static_cast<std::size_t>(kMostRows * shape.stride), scale);
