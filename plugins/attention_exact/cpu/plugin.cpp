@@ -95,7 +95,7 @@ class ExactAttention final : public sdk::Attention {
 
  private:
   std::int64_t scratch_floats() const {
-    return round_up(std::int64_t{shape_.head_dim} * tiling_.keys + pairs_ * (context_ + 2 * shape_.head_dim) +
+    return round_up(std::int64_t{shape_.head_dim} * tiling_.keys + pairs_ * (context_ + 3 * shape_.head_dim) +
                         context_ / sdk::kPageSize,
                     kCacheLine);
   }
@@ -106,7 +106,8 @@ class ExactAttention final : public sdk::Attention {
     scratch.panel = memory;
     scratch.scores = scratch.panel + std::int64_t{shape_.head_dim} * tiling_.keys;
     scratch.values = scratch.scores + pairs_ * context_;
-    scratch.queries = scratch.values + pairs_ * shape_.head_dim;
+    scratch.running = scratch.values + pairs_ * shape_.head_dim;
+    scratch.queries = scratch.running + pairs_ * shape_.head_dim;
     scratch.table = reinterpret_cast<std::int32_t*>(scratch.queries + pairs_ * shape_.head_dim);
     return scratch;
   }

@@ -263,33 +263,39 @@ void exact(const sdk::AttentionArgs& args, const sdk::AttentionShape& shape, con
   }
 }
 
-/// Online softmax: a running maximum, everything rescaled when it grows. Not the reference's order.
+/// Online softmax: a running maximum, everything so far rescaled when it grows. Not the reference's order.
 void online(const sdk::AttentionArgs& args, const sdk::AttentionShape& shape, const Tiling& tiling,
             const TileTask& task, const TileScratch& scratch) {
   const Work work = work_of(args, shape, tiling, task, scratch);
   const std::int64_t dims = shape.head_dim;
   float largest[kMostPairs], totals[kMostPairs];
   for (std::int32_t pair = 0; pair < work.pairs; ++pair) largest[pair] = -__builtin_inff(), totals[pair] = 0.0f;
-  for (std::int64_t i = 0; i < work.pairs * dims; ++i) scratch.values[i] = 0.0f;
+  for (std::int64_t i = 0; i < work.pairs * dims; ++i) scratch.running[i] = 0.0f;
   for (std::int32_t begin = 0; begin < work.longest; begin += tiling.keys) {
     const std::int32_t all = work.longest - begin, count = all < tiling.keys ? all : tiling.keys;
     score_tile(work, begin, count, scratch.scores);
+    for (std::int64_t i = 0; i < work.pairs * dims; ++i) scratch.values[i] = 0.0f;
+    float shrink[kMostPairs];
     for (std::int32_t pair = 0; pair < work.pairs; ++pair) {
       const std::int32_t left = work.length(pair) - begin, own = left < count ? left : count;
+      shrink[pair] = 1.0f;
       if (own <= 0) continue;
       float* weights = scratch.scores + pair * scratch.stride;
       const float grown = largest_of(weights, own, largest[pair]);
-      const float shrink = sdk::exp_f32(largest[pair] - grown);
-      totals[pair] *= shrink;
-      for (std::int64_t d = 0; d < dims; ++d) scratch.values[pair * dims + d] *= shrink;
-      for (std::int32_t i = 0; i < own; ++i) totals[pair] += weights[i] = sdk::exp_f32(weights[i] - grown);
+      shrink[pair] = sdk::exp_f32(largest[pair] - grown);
+      float sum = 0.0f;
+      for (std::int32_t i = 0; i < own; ++i) sum += weights[i] = sdk::exp_f32(weights[i] - grown);
+      totals[pair] = sdk::fma_f32(totals[pair], shrink[pair], sum);
       largest[pair] = grown;
     }
     add_values(work, begin, count, scratch.scores, scratch.values);
+    for (std::int32_t pair = 0; pair < work.pairs; ++pair)
+      for (std::int64_t i = pair * dims; i < (pair + 1) * dims; ++i)
+        scratch.running[i] = sdk::fma_f32(scratch.running[i], shrink[pair], scratch.values[i]);
   }
   for (std::int32_t pair = 0; pair < work.pairs; ++pair) {
     float* out = args.out.f32(work.packed_row(pair)) + work.head(pair) * dims;
-    for (std::int64_t d = 0; d < dims; ++d) out[d] = scratch.values[pair * dims + d] / totals[pair];
+    for (std::int64_t d = 0; d < dims; ++d) out[d] = scratch.running[pair * dims + d] / totals[pair];
   }
 }
 

@@ -27,7 +27,8 @@ struct Tiling {
 struct TileScratch {
   float* panel;         // [head_dim][keys]: K of the staged positions, transposed
   float* scores;        // [pairs][stride]
-  float* values;        // [pairs][head_dim]
+  float* values;        // [pairs][head_dim]: a segment\'s, or (online) a tile\'s
+  float* running;       // [pairs][head_dim], online only
   float* queries;       // [pairs][head_dim]
   std::int32_t* table;  // copied page table
   std::int64_t stride;  // a multiple of 256, at least the longest history

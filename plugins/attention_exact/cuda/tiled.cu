@@ -82,15 +82,18 @@ __global__ void online_kernel(const TiledArgs args) {
       if (lane == 0 && emitted != nullptr) emitted[base + i] = value;
     }
     __syncwarp();
-    const float shrink = sdk::exp_f32(__fsub_rn(largest, grown));
-    sum = __fmul_rn(sum, shrink);
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) total.part[i] = __fmul_rn(total.part[i], shrink);
+    Lanes<kParts> part;
+    part.clear();
+    float part_sum = 0.0f;
     for (int i = 0; i < count; ++i) {
       const float weight = sdk::exp_f32(__fsub_rn(shared.scores[i], grown));
-      sum = __fadd_rn(sum, weight);
-      add_values(weight, shared.tile + tile_floats + i * args.head_dim, args, total);
+      part_sum = __fadd_rn(part_sum, weight);
+      add_values(weight, shared.tile + tile_floats + i * args.head_dim, args, part);
     }
+    const float shrink = sdk::exp_f32(__fsub_rn(largest, grown));
+    sum = __fmaf_rn(sum, shrink, part_sum);
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) total.part[i] = __fmaf_rn(total.part[i], shrink, part.part[i]);
     largest = grown;
     __syncwarp();
   }
