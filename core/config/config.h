@@ -60,8 +60,7 @@ struct Config {
     std::int32_t max_queue = 64;
     Where where;
   } scheduler;
-  PluginConfig attention{
-      .name = "attention_reference", .path = {}, .options = {}, .where = {}};  // variant is an option
+  PluginConfig attention{.name = "attention_exact", .path = {}, .options = {}, .where = {}};  // variant is an option
   std::vector<PluginConfig> protocols{{.name = "openai", .path = {}, .options = {}, .where = {}}};
   struct Server {
     std::string host = "127.0.0.1";

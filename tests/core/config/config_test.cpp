@@ -32,7 +32,7 @@ TEST_CASE("nothing given is the defaults") {
   CHECK(config.backend.where.text() == "built-in defaults");
   CHECK(config.cache.pages == 0);
   CHECK(config.scheduler.max_batch == 16);
-  CHECK(config.attention.name == "attention_reference");
+  CHECK(config.attention.name == "attention_exact");
   REQUIRE(config.protocols.size() == 1);
   CHECK(config.protocols[0].name == "openai");
   CHECK(config.server.port == 8080);
