@@ -44,16 +44,19 @@ struct SegmentArgs : StepArgs {
   std::uint32_t* arrivals;  // [unit] zero between launches
 };
 
-/// Units of one launch: `singles` of the list's front, `multiples` from `first_multiple` of the rest on.
-struct UnitRange {
-  std::int32_t singles;
-  std::int32_t first_multiple;
-  std::int32_t multiples;
-};
+/// (row, head) pairs of a unit. More of them share a staged key; fewer give more blocks.
+inline constexpr std::int32_t kManyPairs = 32;
+inline constexpr std::int32_t kFewPairs = 16;
 
-/// (row, head) pairs of a unit: many for prefill, few for decoding.
-std::int32_t wide_pairs(std::int32_t head_dim);
-inline constexpr std::int32_t kNarrowPairs = 16;
+/// Units of one launch. The lists are null when there are few units: then each block finds its own, and all count as
+/// multiple.
+struct UnitRange {
+  const Unit* single_units;
+  const Unit* multiple_units;
+  std::int32_t singles;
+  std::int32_t multiples;
+  bool values;  // some unit's tile has several segments
+};
 
 /// head_dim 32, 64, 96 and 128, and up to 16 query heads a KV head.
 bool segments_serve(std::int32_t head_dim, std::int32_t group);
@@ -65,8 +68,7 @@ tessera::sdk::Status prepare_segments(std::int32_t head_dim);
 tessera::sdk::Status launch_schedule(const SegmentArgs& args, std::int32_t singles, std::int32_t* offsets, Unit* units,
                                      void* stream);
 /// The scores of all units of the range, and the outputs of single ones; then, if any, the values of the multiple ones.
-tessera::sdk::Status launch_segments(const SegmentArgs& args, const Unit* units, std::int32_t all_singles,
-                                     const UnitRange& range, bool narrow, void* stream);
+tessera::sdk::Status launch_segments(const SegmentArgs& args, const UnitRange& range, std::int32_t pairs, void* stream);
 
 // The published tiled families (tiled.cuh).
 

@@ -25,6 +25,11 @@ constexpr std::int64_t kRegionBytes = std::int64_t{128}
 
 std::int32_t ceil_div(std::int32_t a, std::int32_t b) { return (a + b - 1) / b; }
 
+struct UnitCounts {
+  std::int32_t single = 0;    // of tiles with one segment
+  std::int32_t multiple = 0;  // of the others
+};
+
 std::size_t bytes_of(std::int64_t floats) { return static_cast<std::size_t>(floats) * sizeof(float); }
 
 }  // namespace
@@ -54,10 +59,10 @@ class ExactAttention final : public sdk::Attention {
   Status bind_segments(std::size_t& workspace_bytes);
   Status bind_tiled(std::size_t& workspace_bytes);
   void plan_segments(const sdk::PackedRows& rows);
+  UnitCounts count_units(const sdk::PackedRows& rows, std::int32_t pairs) const;
   StepArgs step_args(const sdk::AttentionArgs& args) const;
   Status run_segments(const StepArgs& step, void* workspace, void* stream);
   Status run_tiled(const StepArgs& step, void* workspace, void* stream);
-  std::int32_t pairs() const { return narrow_ ? kNarrowPairs : wide_pairs(shape_.head_dim); }
 
   sdk::Host& host_;
   Variant variant_;
@@ -74,10 +79,12 @@ class ExactAttention final : public sdk::Attention {
   Unit* units_ = nullptr;
   std::int32_t* offsets_ = nullptr;
   std::uint32_t* arrivals_ = nullptr;
-  std::int32_t most_regions_ = 0;  // of wide units
+  std::int32_t most_regions_ = 0;  // of kManyPairs
+  std::int32_t resident_ = 0;      // blocks that run at the same time
   // Of the planned step.
-  bool narrow_ = false;
-  bool scheduled_ = false;
+  std::int32_t pairs_ = kManyPairs;
+  bool listed_ = false;     // the units are written down before the first layer
+  bool scheduled_ = false;  // ... and have been
   std::int32_t singles_ = 0;
   std::vector<UnitRange> ranges_;
   std::int32_t max_rows_ = 0;
@@ -120,16 +127,21 @@ Status ExactAttention::bind(const sdk::AttentionShape& shape, const sdk::StepLim
 Status ExactAttention::bind_segments(std::size_t& workspace_bytes) {
   Status status = prepare_segments(shape_.head_dim);
   if (!status.ok()) return status;
-  const std::int32_t wide = wide_pairs(shape_.head_dim);
-  const std::int32_t tiles = limits_.max_slices + ceil_div(limits_.max_rows, wide / group_);
+  int device = 0, processors = 0;
+  if (!(status = sdk::cuda_status(cudaGetDevice(&device), "cudaGetDevice")).ok()) return status;
+  status = sdk::cuda_status(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+                            "cudaDeviceGetAttribute");
+  if (!status.ok()) return status;
+  resident_ = 2 * processors;
+  // A step of smaller tiles has either one a slice, or too few units for larger ones.
+  const std::int32_t tiles = limits_.max_slices + ceil_div(limits_.max_rows, kManyPairs / group_) + resident_;
   const std::int32_t segments = segments_of(limits_.max_context);
   const std::int64_t units = std::int64_t{tiles} * segments * shape_.num_kv_heads;
-  const std::int64_t region = std::int64_t{wide} * sdk::kAttentionSegment;
-  const std::int64_t one_tile = std::int64_t{segments} * shape_.num_kv_heads;
+  const std::int64_t region = std::int64_t{kManyPairs} * sdk::kAttentionSegment;
   most_regions_ = static_cast<std::int32_t>(
-      std::min(units, std::max(one_tile, kRegionBytes / static_cast<std::int64_t>(bytes_of(region)))));
-  const std::int32_t most_units = most_regions_ * (wide / kNarrowPairs);  // of one launch
-  workspace_bytes = bytes_of(most_regions_ * region) + 2 * bytes_of(std::int64_t{most_units} * wide);
+      std::min(units, std::max<std::int64_t>(segments, kRegionBytes / static_cast<std::int64_t>(bytes_of(region)))));
+  const std::int32_t most_units = most_regions_ * (kManyPairs / kFewPairs);  // of one launch
+  workspace_bytes = bytes_of(most_regions_ * region) + 2 * bytes_of(std::int64_t{most_units} * kManyPairs);
   if (!(status = claim(units * static_cast<std::int64_t>(sizeof(Unit)), reinterpret_cast<void**>(&units_))).ok())
     return status;
   if (!(status = claim(std::int64_t{4} * limits_.max_slices, reinterpret_cast<void**>(&offsets_))).ok()) return status;
@@ -154,28 +166,48 @@ Status ExactAttention::plan(const sdk::PackedRows& rows) noexcept {
   });
 }
 
-/// The counts and launches of the units that schedule_kernel will write, in its order.
-void ExactAttention::plan_segments(const sdk::PackedRows& rows) {
-  narrow_ = max_rows_ * group_ <= kNarrowPairs;
-  scheduled_ = false;
-  singles_ = 0;
-  ranges_.assign(1, UnitRange{0, 0, 0});
-  const std::int32_t tile_rows = pairs() / group_;
-  const std::int32_t most = most_regions_ * (wide_pairs(shape_.head_dim) / pairs());
+UnitCounts ExactAttention::count_units(const sdk::PackedRows& rows, std::int32_t pairs) const {
+  UnitCounts counts;
+  const std::int32_t tile_rows = pairs / group_;
   for (std::int32_t s = 0; s < rows.num_slices; ++s)
     for (std::int32_t row = 0; row < rows.slices[s].num_rows; row += tile_rows) {
       const std::int32_t segments = segments_of(tile_length(rows.slices[s], row, tile_rows));
-      if (segments == 1) {
-        singles_ += shape_.num_kv_heads;
-        continue;
-      }
+      (segments == 1 ? counts.single : counts.multiple) += segments * shape_.num_kv_heads;
+    }
+  return counts;
+}
+
+/// Chooses the size of tiles, and cuts the units into launches whose scores fit the workspace. Where there is a list,
+/// it will be in schedule_kernel's order.
+void ExactAttention::plan_segments(const sdk::PackedRows& rows) {
+  pairs_ = kFewPairs;
+  if (max_rows_ * group_ > kFewPairs) {
+    const UnitCounts many = count_units(rows, kManyPairs);
+    if (many.single + many.multiple >= resident_) pairs_ = kManyPairs;
+  }
+  const UnitCounts counts = count_units(rows, pairs_);
+  const std::int32_t most = most_regions_ * (kManyPairs / pairs_), all = counts.single + counts.multiple;
+  ranges_.clear();
+  scheduled_ = false;
+  listed_ = all > resident_ || all > most;
+  singles_ = counts.single;
+  if (!listed_) {
+    ranges_.push_back({nullptr, nullptr, 0, all, counts.multiple > 0});
+    return;
+  }
+  ranges_.push_back({units_, units_ + singles_, singles_, 0, false});
+  const std::int32_t tile_rows = pairs_ / group_;
+  for (std::int32_t s = 0; s < rows.num_slices; ++s)
+    for (std::int32_t row = 0; row < rows.slices[s].num_rows; row += tile_rows) {
+      const std::int32_t segments = segments_of(tile_length(rows.slices[s], row, tile_rows));
+      if (segments == 1) continue;
       for (std::int32_t head = 0; head < shape_.num_kv_heads; ++head) {
         if (ranges_.back().multiples + segments > most)
-          ranges_.push_back({0, ranges_.back().first_multiple + ranges_.back().multiples, 0});
+          ranges_.push_back({nullptr, ranges_.back().multiple_units + ranges_.back().multiples, 0, 0, true});
         ranges_.back().multiples += segments;
+        ranges_.back().values = true;
       }
     }
-  ranges_.front().singles = singles_;
 }
 
 StepArgs ExactAttention::step_args(const sdk::AttentionArgs& args) const {
@@ -210,16 +242,15 @@ Status ExactAttention::run(const sdk::AttentionArgs& args, const sdk::DeviceCont
 }
 
 Status ExactAttention::run_segments(const StepArgs& step, void* workspace, void* stream) {
-  const std::int32_t wide = wide_pairs(shape_.head_dim);
-  SegmentArgs args{step, pairs() / group_, static_cast<float*>(workspace), nullptr, nullptr, arrivals_};
-  args.unit_largest = args.regions + std::int64_t{most_regions_} * wide * sdk::kAttentionSegment;
-  args.unit_sums = args.unit_largest + std::int64_t{most_regions_} * wide * (wide / kNarrowPairs);
-  if (!scheduled_) {
+  SegmentArgs args{step, pairs_ / group_, static_cast<float*>(workspace), nullptr, nullptr, arrivals_};
+  args.unit_largest = args.regions + std::int64_t{most_regions_} * kManyPairs * sdk::kAttentionSegment;
+  args.unit_sums = args.unit_largest + std::int64_t{most_regions_} * (kManyPairs / kFewPairs) * kManyPairs;
+  if (listed_ && !scheduled_) {
     if (Status status = launch_schedule(args, singles_, offsets_, units_, stream); !status.ok()) return status;
     scheduled_ = true;
   }
   for (const UnitRange& range : ranges_)
-    if (Status status = launch_segments(args, units_, singles_, range, narrow_, stream); !status.ok()) return status;
+    if (Status status = launch_segments(args, range, pairs_, stream); !status.ok()) return status;
   return {};
 }
 

@@ -6,23 +6,25 @@
 namespace tessera_exact {
 namespace {
 
-template <int kDim, int kPairs>
-inline constexpr int kBlocksPerSm = kPairs == kNarrowPairs&& kDim <= 64 ? 2 : 1;
+/// `units` is null when the step has few units, and each block finds its own.
+template <class S>
+__device__ Work find_work(const SegmentArgs& args, const Unit* units, std::int32_t index) {
+  return work_of(args, units == nullptr ? find_unit(args, index) : units[index]);
+}
 
-/// Scores of every unit; outputs of the units that are their tile's only segment.
-template <int kDim, int kPairs>
-__global__ __launch_bounds__(kThreads, (kBlocksPerSm<kDim, kPairs>)) void score_kernel(const SegmentArgs args,
-                                                                                       const Unit* units,
-                                                                                       const Unit* multiples,
-                                                                                       std::int32_t singles) {
+/// Scores of every unit; outputs of the units that are their tile's only segment. The first `singles` units have no
+/// region, the others are `multiples`.
+template <class S>
+__global__ __launch_bounds__(S::kThreads, S::kBlocks) void score_kernel(const SegmentArgs args, const Unit* units,
+                                                                        const Unit* multiples, std::int32_t singles) {
   extern __shared__ float4 memory[];
-  auto& tile = *reinterpret_cast<Tile<kDim, kPairs>*>(memory);
-  const std::int32_t block = static_cast<std::int32_t>(blockIdx.x);
-  const std::int32_t index = block - singles;
-  const Work work = work_of(args, block < singles ? units[block] : multiples[index]);
+  auto& tile = *reinterpret_cast<Tile<S>*>(memory);
+  const std::int32_t block = static_cast<std::int32_t>(blockIdx.x), index = block - singles;
+  const Work work = block < singles ? find_work<S>(args, units, block) : find_work<S>(args, multiples, index);
   load_pages(args, work, tile);
   load_queries(args, work, tile);
-  stage(args, work, args.k, tile);
+  stage(args, work, args.k, 0, tile);
+  if (work.value_row > 0) stage(args, work, args.v, work.value_row, tile);
   score(args, work, tile);
   __syncthreads();
   find_largest(work, tile);
@@ -30,12 +32,12 @@ __global__ __launch_bounds__(kThreads, (kBlocksPerSm<kDim, kPairs>)) void score_
     weigh(work, tile);
     __pipeline_wait_prior(0);
     __syncthreads();
-    sum_values(work, tile, Sink<kPairs>{args, work, nullptr});
+    sum_values(args, work, tile, nullptr);
     return;
   }
-  if (threadIdx.x < work.pairs) args.unit_largest[index * kPairs + threadIdx.x] = tile.final[threadIdx.x];
-  float* region = args.regions + static_cast<std::int64_t>(index) * kPairs * kSegment;
-  for (int i = threadIdx.x; i < work.pairs * (kSegment / 4); i += kThreads) {
+  if (threadIdx.x < work.pairs) args.unit_largest[index * S::kPairs + threadIdx.x] = tile.final[threadIdx.x];
+  float* region = args.regions + static_cast<std::int64_t>(index) * S::kPairs * kSegment;
+  for (int i = threadIdx.x; i < work.pairs * (kSegment / 4); i += S::kThreads) {
     const int pair = i / (kSegment / 4), key = i % (kSegment / 4) * 4;
     if (key < work.keys)
       *reinterpret_cast<float4*>(&region[pair * kSegment + key]) =
@@ -44,26 +46,27 @@ __global__ __launch_bounds__(kThreads, (kBlocksPerSm<kDim, kPairs>)) void score_
 }
 
 /// Values of the units of tiles with several segments; the last one of a tile adds them up.
-template <int kDim, int kPairs>
-__global__ __launch_bounds__(kThreads, (kBlocksPerSm<kDim, kPairs>)) void value_kernel(const SegmentArgs args,
-                                                                                       const Unit* multiples) {
+template <class S>
+__global__ __launch_bounds__(S::kThreads, S::kBlocks) void value_kernel(const SegmentArgs args, const Unit* multiples) {
   extern __shared__ float4 memory[];
-  auto& tile = *reinterpret_cast<Tile<kDim, kPairs>*>(memory);
+  auto& tile = *reinterpret_cast<Tile<S>*>(memory);
   const std::int32_t index = static_cast<std::int32_t>(blockIdx.x);
-  const Work work = work_of(args, multiples[index]);
-  float* region = args.regions + static_cast<std::int64_t>(index) * kPairs * kSegment;
-  for (int i = threadIdx.x; i < work.pairs * (kSegment / 4); i += kThreads) {
+  const Work work = find_work<S>(args, multiples, index);
+  if (work.unit.segments == 1) return;  // only where no list keeps them apart
+  float* region = args.regions + static_cast<std::int64_t>(index) * S::kPairs * kSegment;
+  for (int i = threadIdx.x; i < work.pairs * (kSegment / 4); i += S::kThreads) {
     const int pair = i / (kSegment / 4), key = i % (kSegment / 4) * 4;
     if (key < work.keys)
       __pipeline_memcpy_async(&tile.scores[pair * kScoreStride + key], &region[pair * kSegment + key], 16);
   }
   __pipeline_commit();
   load_pages(args, work, tile);
-  stage(args, work, args.v, tile);
+  stage(args, work, args.v, 0, tile);
   if (threadIdx.x < work.pairs) {
-    const float* largest = args.unit_largest + (index - work.unit.segment) * kPairs + threadIdx.x;
+    const float* largest = args.unit_largest + (index - work.unit.segment) * S::kPairs + threadIdx.x;
     float all = -INFINITY;
-    for (int segment = 0; segment < work.unit.segments; ++segment) all = fmaxf(all, largest[segment * kPairs]);
+#pragma unroll 8
+    for (int segment = 0; segment < work.unit.segments; ++segment) all = fmaxf(all, largest[segment * S::kPairs]);
     tile.final[threadIdx.x] = all;
   }
   __pipeline_wait_prior(1);  // the scores
@@ -71,36 +74,33 @@ __global__ __launch_bounds__(kThreads, (kBlocksPerSm<kDim, kPairs>)) void value_
   weigh(work, tile);
   __pipeline_wait_prior(0);
   __syncthreads();
-  if (threadIdx.x < work.pairs) args.unit_sums[index * kPairs + threadIdx.x] = tile.final[threadIdx.x];
-  sum_values(work, tile, Sink<kPairs>{args, work, region});
+  if (threadIdx.x < work.pairs) args.unit_sums[index * S::kPairs + threadIdx.x] = tile.final[threadIdx.x];
+  sum_values(args, work, tile, region);
   merge(args, work, index, tile);
 }
 
-template <int kDim, int kPairs>
-sdk::Status launch(const SegmentArgs& args, const Unit* units, std::int32_t all_singles, const UnitRange& range,
-                   cudaStream_t stream) {
-  constexpr std::size_t kBytes = sizeof(Tile<kDim, kPairs>);
-  const Unit* multiples = units + all_singles + range.first_multiple;
+template <class S>
+sdk::Status launch(const SegmentArgs& args, const UnitRange& range, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(range.singles + range.multiples);
-  score_kernel<kDim, kPairs><<<blocks, kThreads, kBytes, stream>>>(args, units, multiples, range.singles);
-  if (range.multiples > 0)
-    value_kernel<kDim, kPairs><<<static_cast<unsigned>(range.multiples), kThreads, kBytes, stream>>>(args, multiples);
+  score_kernel<S>
+      <<<blocks, S::kThreads, sizeof(Tile<S>), stream>>>(args, range.single_units, range.multiple_units, range.singles);
+  if (range.values)
+    value_kernel<S>
+        <<<static_cast<unsigned>(range.multiples), S::kThreads, sizeof(Tile<S>), stream>>>(args, range.multiple_units);
   return sdk::cuda_status(cudaGetLastError(), "attention_exact: launching a segment kernel");
 }
 
-template <int kDim, int kPairs>
+template <class S>
 sdk::Status allow_shared_memory() {
-  constexpr int kBytes = sizeof(Tile<kDim, kPairs>);
-  for (const void* kernel : {reinterpret_cast<const void*>(&score_kernel<kDim, kPairs>),
-                             reinterpret_cast<const void*>(&value_kernel<kDim, kPairs>)}) {
+  for (const void* kernel :
+       {reinterpret_cast<const void*>(&score_kernel<S>), reinterpret_cast<const void*>(&value_kernel<S>)}) {
     const auto status = sdk::cuda_status(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes), "cudaFuncSetAttribute");
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(sizeof(Tile<S>))),
+        "cudaFuncSetAttribute");
     if (!status.ok()) return status;
   }
   return {};
 }
-
-constexpr int wide_pairs_of(int head_dim) { return head_dim <= 64 ? 64 : 32; }
 
 /// Calls body<head_dim>() for a served head_dim.
 template <class Body>
@@ -116,16 +116,14 @@ sdk::Status with_dim(std::int32_t head_dim, Body&& body) {
 
 }  // namespace
 
-std::int32_t wide_pairs(std::int32_t head_dim) { return wide_pairs_of(head_dim); }
-
 bool segments_serve(std::int32_t head_dim, std::int32_t group) {
-  return head_dim % 32 == 0 && head_dim >= 32 && head_dim <= 128 && group <= kNarrowPairs;
+  return head_dim % 32 == 0 && head_dim >= 32 && head_dim <= 128 && group <= kFewPairs;
 }
 
 std::int64_t segment_shared_bytes(std::int32_t head_dim) {
-  std::int64_t bytes = 0;
+  std::int64_t bytes = INT64_MAX;
   const auto status = with_dim(head_dim, [&]<int kDim>() -> sdk::Status {
-    bytes = std::max(sizeof(Tile<kDim, wide_pairs_of(kDim)>), sizeof(Tile<kDim, kNarrowPairs>));
+    bytes = sizeof(Tile<Shape<kDim, kManyPairs>>);
     return {};
   });
   return status.ok() ? bytes : INT64_MAX;
@@ -133,17 +131,16 @@ std::int64_t segment_shared_bytes(std::int32_t head_dim) {
 
 sdk::Status prepare_segments(std::int32_t head_dim) {
   return with_dim(head_dim, []<int kDim>() -> sdk::Status {
-    const auto wide = allow_shared_memory<kDim, wide_pairs_of(kDim)>();
-    return wide.ok() ? allow_shared_memory<kDim, kNarrowPairs>() : wide;
+    const auto many = allow_shared_memory<Shape<kDim, kManyPairs>>();
+    return many.ok() ? allow_shared_memory<Shape<kDim, kFewPairs>>() : many;
   });
 }
 
-sdk::Status launch_segments(const SegmentArgs& args, const Unit* units, std::int32_t all_singles,
-                            const UnitRange& range, bool narrow, void* stream) {
+sdk::Status launch_segments(const SegmentArgs& args, const UnitRange& range, std::int32_t pairs, void* stream) {
   return with_dim(args.head_dim, [&]<int kDim>() -> sdk::Status {
     const auto on = static_cast<cudaStream_t>(stream);
-    if (narrow) return launch<kDim, kNarrowPairs>(args, units, all_singles, range, on);
-    return launch<kDim, wide_pairs_of(kDim)>(args, units, all_singles, range, on);
+    return pairs == kFewPairs ? launch<Shape<kDim, kFewPairs>>(args, range, on)
+                              : launch<Shape<kDim, kManyPairs>>(args, range, on);
   });
 }
 

@@ -1,12 +1,13 @@
 // Exact attention of one unit: rows x the query heads of one KV head x one segment of 256 positions.
 //
-// Scores: one lane owns one key position. It keeps that key in registers and forms whole dot products in the reference
-// tree, four subtrees side by side, so that nothing is shuffled; queries are broadcast from shared memory. Values: one
-// lane owns one or two (row, head) pairs and some components, each an fma chain over ascending positions.
+// Scores: one lane owns one or two key positions. It keeps those keys in registers and forms whole dot products in the
+// reference tree, four subtrees side by side, so that nothing is shuffled; queries are broadcast from shared memory.
+// Values: one thread owns four components of some (row, head) pairs, each an fma chain over ascending positions.
 #pragma once
 #include <cuda_pipeline_primitives.h>
 
 #include "launch.h"
+#include "tessera/sdk/cuda.h"
 #include "tessera/sdk/kv.h"
 #include "units.h"
 
@@ -15,20 +16,32 @@ namespace tessera_exact {
 namespace sdk = tessera::sdk;
 
 inline constexpr int kSegment = sdk::kAttentionSegment;
-inline constexpr int kThreads = 256;
-inline constexpr int kWarps = kThreads / 32;
-inline constexpr int kGroups = kSegment / 32;      // trees of 32 positions
+inline constexpr int kTrees = kSegment / 32;
 inline constexpr int kScoreStride = kSegment + 4;  // floats: rows start in different banks
 
-/// Shared memory of one block. `kPairs` is the most (row, head) pairs of a unit.
-template <int kDim, int kPairs>
+/// What a kernel is compiled for. `kPairs` is the most (row, head) pairs of a unit.
+template <int kDim_, int kPairs_>
+struct Shape {
+  static constexpr int kDim = kDim_;
+  static constexpr int kPairs = kPairs_;
+  static constexpr int kLaneKeys = kDim <= 64 ? 2 : 1;        // keys in the registers of one lane
+  static constexpr int kWarps = kSegment / (32 * kLaneKeys);  // together they hold a segment
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kBlocks = kDim <= 64 ? 2 : 1;  // of a multiprocessor
+  static constexpr int kQuads = kDim / 4;
+  static constexpr int kOwners = kThreads / kQuads;              // threads that share a quad of components
+  static constexpr int kOwn = (kPairs + kOwners - 1) / kOwners;  // pairs of one thread
+  static constexpr int kKeyStride = kDim + 4;                    // floats
+};
+
+/// Shared memory of one block.
+template <class S>
 struct Tile {
-  static constexpr int kKeyStride = kDim + 4;
-  float keys[kSegment * kKeyStride];  // K; V once every lane has its key in registers
-  float scores[kPairs * kScoreStride];
-  float queries[kPairs * kDim];
-  float partial[kGroups * kPairs];  // largest score, then sum, of each tree
-  float final[kPairs];              // largest score, then sum, of each pair
+  float keys[kSegment * S::kKeyStride];  // K; V once every lane has its keys in registers
+  float scores[S::kPairs * kScoreStride];
+  float queries[S::kPairs * S::kDim];
+  float partial[kTrees * S::kPairs];  // largest score, then sum, of each tree of 32 positions
+  float final[S::kPairs];             // largest score, then sum, of each pair
   std::int32_t pages[kSegment / sdk::kPageSize];
   bool last;
 };
@@ -42,6 +55,7 @@ struct Work {
   std::int32_t first_position;  // of the tile's first row
   std::int32_t begin;           // first position of the segment
   std::int32_t keys;            // positions of the segment that some row sees, 1..256
+  std::int32_t value_row;       // of the tile, where V begins
 
   /// Positions of this segment that the row of a pair sees.
   __device__ std::int32_t visible(std::int32_t pair) const {
@@ -64,115 +78,172 @@ __device__ inline Work work_of(const SegmentArgs& args, const Unit& unit) {
   work.begin = unit.segment * kSegment;
   const std::int32_t end = work.first_position + rows - work.begin;
   work.keys = end < kSegment ? end : kSegment;
+  // A short unit has room for V beside K, and need not wait for it later.
+  work.value_row = unit.segments == 1 && work.keys <= kSegment / 2 ? kSegment / 2 : 0;
   return work;
 }
 
-/// Starts copying the unit's positions of K or V into shared memory.
-template <int kDim, int kPairs>
-__device__ inline void stage(const SegmentArgs& args, const Work& work, const float* pool, Tile<kDim, kPairs>& tile) {
-  constexpr int kQuads = kDim / 4;
-  for (int i = threadIdx.x; i < work.keys * kQuads; i += kThreads) {
-    const int key = i / kQuads, quad = i % kQuads;
-    const float* source = pool + static_cast<std::int64_t>(tile.pages[key / sdk::kPageSize]) * args.page_stride +
-                          (static_cast<std::int64_t>(key % sdk::kPageSize) * args.kv_heads + work.unit.kv_head) * kDim;
-    __pipeline_memcpy_async(&tile.keys[key * Tile<kDim, kPairs>::kKeyStride + quad * 4], source + quad * 4, 16);
+/// The step's unit number `index` when no list of them was written: tiles of the slices in order, KV heads within,
+/// segments within. Every warp finds it for itself; there are few units.
+__device__ inline Unit find_unit(const SegmentArgs& args, int index) {
+  const int lane = threadIdx.x % 32;
+  int before = 0;
+  for (int base = 0;; base += 32) {
+    int count = 0;
+    const sdk::Slice slice = args.slices[min(base + lane, args.num_slices - 1)];
+    if (base + lane < args.num_slices)
+      for (int row = 0; row < slice.num_rows; row += args.tile_rows)
+        count += segments_of(tile_length(slice, row, args.tile_rows)) * args.kv_heads;
+    int sum = count;
+    for (int width = 1; width < 32; width *= 2) {
+      const int other = __shfl_up_sync(sdk::kWholeWarp, sum, width);
+      if (lane >= width) sum += other;
+    }
+    const unsigned reached = __ballot_sync(sdk::kWholeWarp, before + sum > index);
+    if (reached != 0) {
+      const int owner = __ffs(static_cast<int>(reached)) - 1;
+      int left = index - before - __shfl_sync(sdk::kWholeWarp, sum - count, owner);
+      const int first = __shfl_sync(sdk::kWholeWarp, slice.first_position, owner);
+      const int rows = __shfl_sync(sdk::kWholeWarp, slice.num_rows, owner);
+      for (int row = 0;; row += args.tile_rows) {
+        const int segments = segments_of(first + min(row + args.tile_rows, rows));
+        if (left < segments * args.kv_heads) return {base + owner, row, left / segments, left % segments, segments};
+        left -= segments * args.kv_heads;
+      }
+    }
+    before += __shfl_sync(sdk::kWholeWarp, sum, 31);
   }
+}
+
+/// Starts copying the unit's positions of K or V into shared memory, from row `first` of the tile on.
+template <class S>
+__device__ inline void stage(const SegmentArgs& args, const Work& work, const float* pool, int first, Tile<S>& tile) {
+  const float* head = pool + work.unit.kv_head * S::kDim + threadIdx.x % S::kQuads * 4;
+  float* target = &tile.keys[first * S::kKeyStride + threadIdx.x % S::kQuads * 4];
+  const int width = args.kv_heads * S::kDim;
+  constexpr int kStep = S::kThreads / S::kQuads;  // rows at a time
+  if (threadIdx.x < kStep * S::kQuads)
+#pragma unroll 4
+    for (int key = threadIdx.x / S::kQuads; key < work.keys; key += kStep)
+      __pipeline_memcpy_async(target + key * S::kKeyStride,
+                              head + static_cast<std::int64_t>(tile.pages[key / sdk::kPageSize]) * args.page_stride +
+                                  key % sdk::kPageSize * width,
+                              16);
   __pipeline_commit();
 }
 
-template <int kDim, int kPairs>
-__device__ inline void load_pages(const SegmentArgs& args, const Work& work, Tile<kDim, kPairs>& tile) {
+template <class S>
+__device__ inline void load_pages(const SegmentArgs& args, const Work& work, Tile<S>& tile) {
   const int count = (work.keys + sdk::kPageSize - 1) / sdk::kPageSize;
   if (threadIdx.x < count)
     tile.pages[threadIdx.x] = args.pages[work.slice.first_page + work.begin / sdk::kPageSize + threadIdx.x];
   __syncthreads();
 }
 
-template <int kDim, int kPairs>
-__device__ inline void load_queries(const SegmentArgs& args, const Work& work, Tile<kDim, kPairs>& tile) {
-  constexpr int kQuads = kDim / 4;
-  for (int i = threadIdx.x; i < work.pairs * kQuads; i += kThreads) {
-    const int pair = i / kQuads, quad = i % kQuads;
-    const float* source = args.q + work.packed_row(pair) * args.q_stride + work.head(pair) * kDim;
-    __pipeline_memcpy_async(&tile.queries[pair * kDim + quad * 4], source + quad * 4, 16);
+template <class S>
+__device__ inline void load_queries(const SegmentArgs& args, const Work& work, Tile<S>& tile) {
+  for (int i = threadIdx.x; i < work.pairs * S::kQuads; i += S::kThreads) {
+    const int pair = i / S::kQuads, quad = i % S::kQuads;
+    const float* source = args.q + work.packed_row(pair) * args.q_stride + work.head(pair) * S::kDim;
+    __pipeline_memcpy_async(&tile.queries[pair * S::kDim + quad * 4], source + quad * 4, 16);
   }
 }
 
-/// A key's dot product with one query in the order of docs/numerics.md: lane l of the reference is l and its successors
-/// l + 32, ...; the four lanes of a quad belong to four different subtrees, which are added last.
-template <int kDim>
-__device__ inline float dot(const float (&key)[kDim], const float* query, float scale) {
+/// The dot products of a lane's keys with one query in the order of docs/numerics.md: lane l of the reference is l and
+/// its successors l + 32, ...; the four lanes of a quad belong to four different subtrees, which are added last.
+template <class S>
+__device__ inline void dot(const float (&keys)[S::kLaneKeys][S::kDim], const float* query, float scale,
+                           float (&scores)[S::kLaneKeys]) {
   constexpr int kOrder[8] = {0, 16, 8, 24, 4, 20, 12, 28};  // first lane of each quad, depth first
-  float lane[8][4];
+  float lane[S::kLaneKeys][8][4];
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int first = kOrder[i];
 #pragma unroll
-    for (int block = 0; block < kDim; block += 32) {
+    for (int block = 0; block < S::kDim; block += 32) {
       const float4 q = *reinterpret_cast<const float4*>(query + block + first);
       const float part[4] = {q.x, q.y, q.z, q.w};
 #pragma unroll
-      for (int c = 0; c < 4; ++c)
-        lane[i][c] =
-            block == 0 ? __fmul_rn(part[c], key[first + c]) : __fmaf_rn(part[c], key[block + first + c], lane[i][c]);
+      for (int key = 0; key < S::kLaneKeys; ++key)
+#pragma unroll
+        for (int c = 0; c < 4; ++c)
+          lane[key][i][c] = block == 0 ? __fmul_rn(part[c], keys[key][first + c])
+                                       : __fmaf_rn(part[c], keys[key][block + first + c], lane[key][i][c]);
     }
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {  // as soon as both halves are there
-      if (i % 2 == 1) lane[i - 1][c] = __fadd_rn(lane[i - 1][c], lane[i][c]);
-      if (i % 4 == 3) lane[i - 3][c] = __fadd_rn(lane[i - 3][c], lane[i - 1][c]);
-      if (i == 7) lane[0][c] = __fadd_rn(lane[0][c], lane[4][c]);
-    }
+    for (int key = 0; key < S::kLaneKeys; ++key)
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {  // as soon as both halves are there
+        float* part = &lane[key][0][c];
+        if (i % 2 == 1) part[4 * (i - 1)] = __fadd_rn(part[4 * (i - 1)], part[4 * i]);
+        if (i % 4 == 3) part[4 * (i - 3)] = __fadd_rn(part[4 * (i - 3)], part[4 * (i - 1)]);
+        if (i == 7) part[0] = __fadd_rn(part[0], part[16]);
+      }
   }
-  const float even = __fadd_rn(lane[0][0], lane[0][2]), odd = __fadd_rn(lane[0][1], lane[0][3]);
-  return __fmul_rn(__fadd_rn(even, odd), scale);
+#pragma unroll
+  for (int key = 0; key < S::kLaneKeys; ++key) {
+    const float even = __fadd_rn(lane[key][0][0], lane[key][0][2]), odd = __fadd_rn(lane[key][0][1], lane[key][0][3]);
+    scores[key] = __fmul_rn(__fadd_rn(even, odd), scale);
+  }
 }
 
 /// All scores of the unit to shared memory (and to the caller's, when asked). K must be on its way; on return it is in
-/// registers and its shared memory is free.
-template <int kDim, int kPairs>
-__device__ inline void score(const SegmentArgs& args, const Work& work, Tile<kDim, kPairs>& tile) {
+/// registers, and V is on its way where the unit goes on to need it.
+template <class S>
+__device__ inline void score(const SegmentArgs& args, const Work& work, Tile<S>& tile) {
+  constexpr int kGroup = 32 * S::kLaneKeys;  // positions of one warp
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int groups = (work.keys + 31) / 32, parts = kWarps / groups;
-  const int position = warp % groups * 32 + lane, part = warp / groups;
-  __pipeline_wait_prior(0);
+  const int groups = (work.keys + kGroup - 1) / kGroup, parts = S::kWarps / groups;
+  const int position = warp % groups * kGroup + lane, part = warp / groups;
+  if (work.value_row > 0)
+    __pipeline_wait_prior(1);  // V follows K and is not needed yet
+  else
+    __pipeline_wait_prior(0);
   __syncthreads();
-  float key[kDim];
+  float keys[S::kLaneKeys][S::kDim];
 #pragma unroll
-  for (int d = 0; d < kDim; d += 4) {
-    const float4 k = *reinterpret_cast<const float4*>(&tile.keys[position * Tile<kDim, kPairs>::kKeyStride + d]);
-    key[d] = k.x, key[d + 1] = k.y, key[d + 2] = k.z, key[d + 3] = k.w;
-  }
+  for (int i = 0; i < S::kLaneKeys; ++i)
+#pragma unroll
+    for (int d = 0; d < S::kDim; d += 4) {
+      float4 k{0.0f, 0.0f, 0.0f, 0.0f};  // past the unit's positions lies V, or nothing
+      if (position + 32 * i < work.keys)
+        k = *reinterpret_cast<const float4*>(&tile.keys[(position + 32 * i) * S::kKeyStride + d]);
+      keys[i][d] = k.x, keys[i][d + 1] = k.y, keys[i][d + 2] = k.z, keys[i][d + 3] = k.w;
+    }
   __syncthreads();
-  if (work.unit.segments == 1) stage(args, work, args.v, tile);  // its values follow in this launch
+  if (work.unit.segments == 1 && work.value_row == 0) stage(args, work, args.v, 0, tile);
   if (part >= parts) return;
   const int share = (work.pairs + parts - 1) / parts;
   const int end = min(work.pairs, (part + 1) * share);
-#pragma unroll 2
   for (int pair = part * share; pair < end; ++pair) {
-    const float value = dot<kDim>(key, &tile.queries[pair * kDim], args.scale);
-    tile.scores[pair * kScoreStride + position] = value;
-    if (args.emitted != nullptr && position < work.visible(pair))
-      args.emitted[(static_cast<std::int64_t>(work.packed_row(pair)) * args.q_heads + work.head(pair)) *
-                       args.emitted_stride +
-                   work.begin + position] = value;
+    float scores[S::kLaneKeys];
+    dot<S>(keys, &tile.queries[pair * S::kDim], args.scale, scores);
+#pragma unroll
+    for (int i = 0; i < S::kLaneKeys; ++i) {
+      const int key = position + 32 * i;
+      tile.scores[pair * kScoreStride + key] = scores[i];
+      if (args.emitted != nullptr && key < work.visible(pair))
+        args.emitted[(static_cast<std::int64_t>(work.packed_row(pair)) * args.q_heads + work.head(pair)) *
+                         args.emitted_stride +
+                     work.begin + key] = scores[i];
+    }
   }
 }
 
 /// Tasks are (pair, tree of 32 positions), pairs first, so that neighbouring lanes read different rows of scores.
-template <class Body>
+template <class S, class Body>
 __device__ inline void for_each_tree(const Work& work, Body&& body) {
-  const int groups = (work.keys + 31) / 32;
-  for (int task = threadIdx.x; task < work.pairs * groups; task += kThreads) {
-    const int pair = task % work.pairs, group = task / work.pairs;
-    const int seen = min(max(work.visible(pair) - group * 32, 0), 32);
-    body(pair, group, seen);
+  const int trees = (work.keys + 31) / 32;
+  for (int task = threadIdx.x; task < work.pairs * trees; task += S::kThreads) {
+    const int pair = task % work.pairs, tree = task / work.pairs;
+    body(pair, tree, min(max(work.visible(pair) - tree * 32, 0), 32));
   }
 }
 
 /// tile.final = the largest score of each pair in this segment; -inf where it sees nothing.
-template <int kDim, int kPairs>
-__device__ inline void find_largest(const Work& work, Tile<kDim, kPairs>& tile) {
-  for_each_tree(work, [&](int pair, int group, int seen) {
+template <class S>
+__device__ inline void find_largest(const Work& work, Tile<S>& tile) {
+  for_each_tree<S>(work, [&](int pair, int group, int seen) {
     const float* row = &tile.scores[pair * kScoreStride + group * 32];
     float largest = -INFINITY;
 #pragma unroll
@@ -183,13 +254,13 @@ __device__ inline void find_largest(const Work& work, Tile<kDim, kPairs>& tile) 
       if (i + 2 < seen) largest = fmaxf(largest, s.z);
       if (i + 3 < seen) largest = fmaxf(largest, s.w);
     }
-    tile.partial[group * kPairs + pair] = largest;
+    tile.partial[group * S::kPairs + pair] = largest;
   });
   __syncthreads();
   if (threadIdx.x < work.pairs) {
     float largest = -INFINITY;
     for (int group = 0; group < (work.keys + 31) / 32; ++group)
-      largest = fmaxf(largest, tile.partial[group * kPairs + threadIdx.x]);
+      largest = fmaxf(largest, tile.partial[group * S::kPairs + threadIdx.x]);
     tile.final[threadIdx.x] = largest;
   }
   __syncthreads();
@@ -204,9 +275,9 @@ __device__ inline void fold(float (&lanes)[kCount]) {
 }
 
 /// Scores become weights e = exp(score - largest), +0 where a row sees nothing; tile.final becomes their sums.
-template <int kDim, int kPairs>
-__device__ inline void weigh(const Work& work, Tile<kDim, kPairs>& tile) {
-  for_each_tree(work, [&](int pair, int group, int seen) {
+template <class S>
+__device__ inline void weigh(const Work& work, Tile<S>& tile) {
+  for_each_tree<S>(work, [&](int pair, int group, int seen) {
     float* row = &tile.scores[pair * kScoreStride + group * 32];
     const float largest = tile.final[pair];
     float lanes[32];
@@ -221,139 +292,71 @@ __device__ inline void weigh(const Work& work, Tile<kDim, kPairs>& tile) {
       lanes[i] = s.x, lanes[i + 1] = s.y, lanes[i + 2] = s.z, lanes[i + 3] = s.w;
     }
     fold<16>(lanes);
-    tile.partial[group * kPairs + pair] = lanes[0];
+    tile.partial[group * S::kPairs + pair] = lanes[0];
   });
   __syncthreads();
   if (threadIdx.x < work.pairs) {
     const int groups = (work.keys + 31) / 32;
-    float sums[kGroups];
+    float sums[kTrees];
 #pragma unroll
-    for (int i = 0; i < kGroups; ++i) sums[i] = i < groups ? tile.partial[i * kPairs + threadIdx.x] : 0.0f;
-    fold<kGroups / 2>(sums);
+    for (int i = 0; i < kTrees; ++i) sums[i] = i < groups ? tile.partial[i * S::kPairs + threadIdx.x] : 0.0f;
+    fold<kTrees / 2>(sums);
     tile.final[threadIdx.x] = sums[0];
   }
   __syncthreads();
 }
 
-/// Where a unit's value vectors go: to the output when it is the only segment, else to its region.
-template <int kPairs>
-struct Sink {
-  const SegmentArgs& args;
-  const Work& work;
-  float* region;
-
-  __device__ void put(int pair, int component, float value, float sum) const {
-    if (work.unit.segments == 1)
-      args.out[work.packed_row(pair) * args.out_stride + work.head(pair) * args.head_dim + component] =
-          __fmul_rn(value, __fdiv_rn(1.0f, sum));
-    else
-      region[pair * args.head_dim + component] = value;
-  }
-};
-
-/// Many pairs: a lane owns pairs lane, lane + 32, ... and a warp one eighth of the components.
-template <int kDim, int kPairs>
-__device__ inline void sum_values_wide(const Work& work, const Tile<kDim, kPairs>& tile, const Sink<kPairs>& sink) {
-  constexpr int kPerLane = kPairs / 32, kOwn = kDim / kWarps, kStride = Tile<kDim, kPairs>::kKeyStride;
-  const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * kOwn;
-  float sums[kPerLane][kOwn] = {};
-  const auto add = [&](int key, const float(&weight)[kPerLane], const bool(&seen)[kPerLane]) {
+/// Value vectors of the pairs: to the output when this is their only segment, else to the unit's region.
+template <class S>
+__device__ inline void sum_values(const SegmentArgs& args, const Work& work, const Tile<S>& tile, float* region) {
+  const int quad = threadIdx.x % S::kQuads * 4, first = threadIdx.x / S::kQuads * S::kOwn;
+  if (first >= work.pairs || threadIdx.x >= S::kOwners * S::kQuads) return;
+  const float* values = &tile.keys[work.value_row * S::kKeyStride + quad];
+  const float* weights = &tile.scores[first * kScoreStride];
+  float4 sums[S::kOwn];
 #pragma unroll
-    for (int d = 0; d < kOwn; d += 4) {
-      const float4 v = *reinterpret_cast<const float4*>(&tile.keys[key * kStride + first + d]);
-      const float part[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-      for (int i = 0; i < kPerLane; ++i)
-#pragma unroll
-        for (int c = 0; c < 4; ++c)
-          if (seen[i]) sums[i][d + c] = __fmaf_rn(weight[i], part[c], sums[i][d + c]);
-    }
+  for (int i = 0; i < S::kOwn; ++i) sums[i] = {0.0f, 0.0f, 0.0f, 0.0f};
+  const auto chain = [](float weight, const float4& v, float4& sum) {
+    sum.x = __fmaf_rn(weight, v.x, sum.x), sum.y = __fmaf_rn(weight, v.y, sum.y);
+    sum.z = __fmaf_rn(weight, v.z, sum.z), sum.w = __fmaf_rn(weight, v.w, sum.w);
   };
-  const int full = work.visible(0) / 4 * 4;  // every row sees these
+  const int full = work.visible(first) / 4 * 4;  // all the thread's rows see these
+#pragma unroll 2
   for (int key = 0; key < full; key += 4) {
-    float weights[4][kPerLane];
+    float4 v[4];
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      const float4 w = *reinterpret_cast<const float4*>(&tile.scores[(lane + 32 * i) * kScoreStride + key]);
-      weights[0][i] = w.x, weights[1][i] = w.y, weights[2][i] = w.z, weights[3][i] = w.w;
+    for (int next = 0; next < 4; ++next)
+      v[next] = *reinterpret_cast<const float4*>(values + (key + next) * S::kKeyStride);
+#pragma unroll
+    for (int i = 0; i < S::kOwn; ++i) {
+      const float4 w = *reinterpret_cast<const float4*>(weights + i * kScoreStride + key);
+      chain(w.x, v[0], sums[i]), chain(w.y, v[1], sums[i]), chain(w.z, v[2], sums[i]), chain(w.w, v[3], sums[i]);
     }
-    bool all[kPerLane];
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) all[i] = true;
-#pragma unroll
-    for (int next = 0; next < 4; ++next) add(key + next, weights[next], all);
   }
   for (int key = full; key < work.keys; ++key) {
-    float weight[kPerLane];
-    bool seen[kPerLane];
+    const float4 v = *reinterpret_cast<const float4*>(values + key * S::kKeyStride);
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      weight[i] = tile.scores[(lane + 32 * i) * kScoreStride + key];
-      seen[i] = key < work.visible(lane + 32 * i);
-    }
-    add(key, weight, seen);
+    for (int i = 0; i < S::kOwn; ++i)
+      if (key < work.visible(first + i)) chain(weights[i * kScoreStride + key], v, sums[i]);
   }
 #pragma unroll
-  for (int i = 0; i < kPerLane; ++i) {
-    const int pair = lane + 32 * i;
+  for (int i = 0; i < S::kOwn; ++i) {
+    const int pair = first + i;
     if (pair >= work.pairs) continue;
-#pragma unroll
-    for (int d = 0; d < kOwn; ++d) sink.put(pair, first + d, sums[i][d], tile.final[pair]);
-  }
-}
-
-/// Few pairs: a thread owns one component of `kPasses` pairs.
-template <int kDim, int kPairs, int kPasses>
-__device__ inline void sum_values_narrow(const Work& work, const Tile<kDim, kPairs>& tile, const Sink<kPairs>& sink) {
-  constexpr int kStep = kThreads / kDim, kStride = Tile<kDim, kPairs>::kKeyStride;
-  const int component = threadIdx.x % kDim, first = threadIdx.x / kDim;
-  if (first >= kStep) return;
-  float sums[kPasses] = {};
-  const auto row = [&](int pass) { return min(first + pass * kStep, kPairs - 1) * kScoreStride; };
-  const int full = work.visible(0) / 4 * 4;
-#pragma unroll 4
-  for (int key = 0; key < full; key += 4) {
-    float values[4];
-#pragma unroll
-    for (int next = 0; next < 4; ++next) values[next] = tile.keys[(key + next) * kStride + component];
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
-      const float4 w = *reinterpret_cast<const float4*>(&tile.scores[row(pass) + key]);
-      sums[pass] = __fmaf_rn(w.x, values[0], sums[pass]);
-      sums[pass] = __fmaf_rn(w.y, values[1], sums[pass]);
-      sums[pass] = __fmaf_rn(w.z, values[2], sums[pass]);
-      sums[pass] = __fmaf_rn(w.w, values[3], sums[pass]);
+    if (work.unit.segments > 1) {
+      *reinterpret_cast<float4*>(&region[pair * S::kDim + quad]) = sums[i];
+      continue;
     }
-  }
-  for (int key = full; key < work.keys; ++key)
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass)
-      if (key < work.visible(first + pass * kStep))
-        sums[pass] = __fmaf_rn(tile.scores[row(pass) + key], tile.keys[key * kStride + component], sums[pass]);
-#pragma unroll
-  for (int pass = 0; pass < kPasses; ++pass) {
-    const int pair = first + pass * kStep;
-    if (pair < work.pairs) sink.put(pair, component, sums[pass], tile.final[pair]);
-  }
-}
-
-template <int kDim, int kPairs>
-__device__ inline void sum_values(const Work& work, const Tile<kDim, kPairs>& tile, const Sink<kPairs>& sink) {
-  if constexpr (kPairs > kNarrowPairs) {
-    sum_values_wide(work, tile, sink);
-  } else {
-    constexpr int kStep = kThreads / kDim;
-    const int passes = (work.pairs + kStep - 1) / kStep;
-    if (passes <= 1) return sum_values_narrow<kDim, kPairs, 1>(work, tile, sink);
-    if (passes <= 2) return sum_values_narrow<kDim, kPairs, 2>(work, tile, sink);
-    if (passes <= 4) return sum_values_narrow<kDim, kPairs, 4>(work, tile, sink);
-    sum_values_narrow<kDim, kPairs, 8>(work, tile, sink);
+    const float inverse = __fdiv_rn(1.0f, tile.final[pair]);
+    float* out = args.out + work.packed_row(pair) * args.out_stride + work.head(pair) * S::kDim + quad;
+    *reinterpret_cast<float4*>(out) = {__fmul_rn(sums[i].x, inverse), __fmul_rn(sums[i].y, inverse),
+                                       __fmul_rn(sums[i].z, inverse), __fmul_rn(sums[i].w, inverse)};
   }
 }
 
 /// The last block of a tile to arrive adds the segments, ascending.
-template <int kDim, int kPairs>
-__device__ inline void merge(const SegmentArgs& args, const Work& work, std::int32_t index, Tile<kDim, kPairs>& tile) {
+template <class S>
+__device__ inline void merge(const SegmentArgs& args, const Work& work, std::int32_t index, Tile<S>& tile) {
   const std::int32_t first = index - work.unit.segment;  // the tile's unit of segment 0
   __threadfence();
   __syncthreads();
@@ -364,19 +367,19 @@ __device__ inline void merge(const SegmentArgs& args, const Work& work, std::int
   __syncthreads();
   if (!tile.last) return;
   __threadfence();
-  for (int i = threadIdx.x; i < work.pairs * kDim; i += kThreads) {
-    const int pair = i / kDim, component = i % kDim;
+  for (int i = threadIdx.x; i < work.pairs * S::kDim; i += S::kThreads) {
+    const int pair = i / S::kDim, component = i % S::kDim;
     const int segments = segments_of(work.first_position + pair / work.group + 1);
     float sum = 0.0f, value = 0.0f;
 #pragma unroll 4
     for (int segment = 0; segment < segments; ++segment) {
       const std::int64_t unit = first + segment;
-      const float part = __ldcg(&args.unit_sums[unit * kPairs + pair]);
-      const float vector = __ldcg(&args.regions[unit * kPairs * kSegment + i]);
+      const float part = __ldcg(&args.unit_sums[unit * S::kPairs + pair]);
+      const float vector = __ldcg(&args.regions[unit * S::kPairs * kSegment + i]);
       sum = segment == 0 ? part : __fadd_rn(sum, part);
       value = segment == 0 ? vector : __fadd_rn(value, vector);
     }
-    args.out[work.packed_row(pair) * args.out_stride + work.head(pair) * kDim + component] =
+    args.out[work.packed_row(pair) * args.out_stride + work.head(pair) * S::kDim + component] =
         __fmul_rn(value, __fdiv_rn(1.0f, sum));
   }
 }
