@@ -82,6 +82,11 @@ const char* variant_list() {
   return list.c_str();
 }
 
-bool parse_variant(const std::string& name, Variant* out) { return read(name, out); }
+bool parse_variant(const std::string& name, Variant* out) {
+  Variant variant;
+  if (!read(name, &variant)) return false;
+  *out = variant;
+  return true;
+}
 
 }  // namespace tessera_exact

@@ -20,7 +20,7 @@ struct Variant {
 };
 
 /// "auto", "exact-q4-k64", "exact-q4-k64-hybrid-cache", "q2-k32-cache", ...; `exact` is exact-q4-k64. Suffixes come in
-/// any order. False for a name that is none, or has a suffix twice.
+/// any order. False, and nothing written, for a name that is none or has a suffix twice.
 bool parse_variant(const std::string& name, Variant* out);
 inline constexpr const char* kVariantGrammar =
     "auto, exact, or q{1,2,4}-k{16,32,64} with exact- before it or not and -hybrid and -cache after it, once each "

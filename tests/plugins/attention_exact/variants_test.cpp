@@ -36,9 +36,9 @@ TEST_CASE("a name says its tile and options, in any order") {
 }
 
 TEST_CASE("what is no variant is refused: other sizes, unknown or doubled suffixes, missing parts, stray dashes") {
-  for (const char* name : {"", "Auto", "exact-q3-k16", "exact-q4", "q4", "exact-q4-k64-", "exact-q4-k64-cache-cache",
-                           "exact-q4-k64-fast", "q4-k64-exact", "-q4-k64", "exact-exact-q4-k64", "q1-k16-hybrid",
-                           "auto-cache", "exact-cache", "q4-k064"}) {
+  for (const char* name :
+       {"", "Auto", "exact-q3-k16", "exact-q4", "q4", "exact-q4-k64-", "exact-q4-k64-cache-cache", "exact-q4-k64-fast",
+        "q4-k64-exact", "-q4-k64", "exact-exact-q4-k64", "q1-k16-hybrid", "auto-cache", "exact-cache", "q4-k064"}) {
     Variant variant;
     CHECK_MESSAGE(!parse_variant(name, &variant), name);
   }
