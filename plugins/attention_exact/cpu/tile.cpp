@@ -114,51 +114,49 @@ struct Each<0> {
   TESSERA_INLINE void store_scaled(Vec, float*, std::int64_t) const {}
 };
 
-/// The subtree of lanes kLane, kLane + kStep, ... of the reference's 32; kBlocks = head_dim / 32.
-template <int kPairs, int kBlocks, int kLane, int kStep>
+/// The subtree of lanes kLane, kLane + kStep, ... of the reference's 32. kDims = head_dim, or 0: known at run time
+/// only.
+template <int kPairs, int kDims, int kLane, int kStep>
 TESSERA_INLINE Each<kPairs> subtree(const float* q, std::int64_t q_stride, const float* panel, std::int64_t keys) {
   if constexpr (kStep == sdk::kLanes) {
+    const std::int64_t dims = kDims > 0 ? kDims : q_stride;
     Each<kPairs> sum = Each<kPairs>::mul(q + kLane, q_stride, Vec::load(panel + kLane * keys));
-    for (int d = kLane + sdk::kLanes; d < kBlocks * sdk::kLanes; d += sdk::kLanes)
+    for (std::int64_t d = kLane + sdk::kLanes; d < dims; d += sdk::kLanes)
       sum = Each<kPairs>::fma(q + d, q_stride, Vec::load(panel + d * keys), sum);
     return sum;
   } else {
-    return Each<kPairs>::add(subtree<kPairs, kBlocks, kLane, kStep * 2>(q, q_stride, panel, keys),
-                             subtree<kPairs, kBlocks, kLane + kStep, kStep * 2>(q, q_stride, panel, keys));
+    return Each<kPairs>::add(subtree<kPairs, kDims, kLane, kStep * 2>(q, q_stride, panel, keys),
+                             subtree<kPairs, kDims, kLane + kStep, kStep * 2>(q, q_stride, panel, keys));
   }
 }
 
 /// scores[pair][0 .. count) of `kPairs` pairs from `pair` on against the staged keys.
-template <int kPairs, int kBlocks>
+template <int kPairs, int kDims>
 [[gnu::noinline]] void score_pairs(const Work& work, std::int32_t pair, std::int32_t count, float* scores) {
   const std::int64_t dims = work.shape.head_dim, keys = work.tiling.keys;
   const Vec scale = Vec::broadcast(work.shape.scale);
   const float* q = work.scratch.queries + pair * dims;
   for (std::int32_t i = 0; i < count; i += Vec::kWidth)
-    subtree<kPairs, kBlocks, 0, 1>(q, dims, work.scratch.panel + i, keys)
+    subtree<kPairs, kDims, 0, 1>(q, dims, work.scratch.panel + i, keys)
         .store_scaled(scale, scores + pair * work.scratch.stride + i, work.scratch.stride);
 }
 
-template <int kBlocks>
+template <int kDims>
 void score_all(const Work& work, std::int32_t count, float* scores) {
   std::int32_t pair = 0;
-  for (; pair + kTogether <= work.pairs; pair += kTogether) score_pairs<kTogether, kBlocks>(work, pair, count, scores);
-  for (; pair < work.pairs; ++pair) score_pairs<1, kBlocks>(work, pair, count, scores);
+  for (; pair + kTogether <= work.pairs; pair += kTogether) score_pairs<kTogether, kDims>(work, pair, count, scores);
+  for (; pair < work.pairs; ++pair) score_pairs<1, kDims>(work, pair, count, scores);
 }
 
 /// Stages positions [begin, begin + count) and writes their scores to scores[pair][0 ..), and to the caller if he
 /// asked.
 void score_tile(const Work& work, std::int32_t begin, std::int32_t count, float* scores) {
   stage_keys(work, begin, count);
-  switch (work.shape.head_dim / sdk::kLanes) {
-    case 1: score_all<1>(work, count, scores); break;
-    case 2: score_all<2>(work, count, scores); break;
-    case 3: score_all<3>(work, count, scores); break;
-    case 4: score_all<4>(work, count, scores); break;
-    case 5: score_all<5>(work, count, scores); break;
-    case 6: score_all<6>(work, count, scores); break;
-    case 7: score_all<7>(work, count, scores); break;
-    default: score_all<8>(work, count, scores); break;
+  switch (work.shape.head_dim) {
+    case 32: score_all<32>(work, count, scores); break;
+    case 64: score_all<64>(work, count, scores); break;
+    case 128: score_all<128>(work, count, scores); break;
+    default: score_all<0>(work, count, scores); break;
   }
   if (work.args.scores == nullptr) return;
   for (std::int32_t pair = 0; pair < work.pairs; ++pair) {
