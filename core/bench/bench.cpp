@@ -37,15 +37,6 @@ BenchRow bytes_row(std::string name, const Times& t, double bytes, double tokens
           bytes / t.median * 1e-9, "GB/s",         tokens / t.median};
 }
 
-Result<std::unique_ptr<Runner>> random_runner(const Config& config, Registry& registry, sdk::DType type) {
-  Config wide = config;
-  wide.model.max_context = 0;
-  wide.cache.pages = 0;
-  RandomWeights weights(1, type);
-  const DecoderSpec spec = bench_spec();
-  return Runner::open(wide, registry, {.all_logits = false, .weights = &weights, .spec = &spec});
-}
-
 /// One slice of `rows` tokens from position `first` of sequence `id`, on its own pages.
 PlanSlice slice_of(std::int32_t id, std::int32_t first, std::int32_t rows, std::int32_t blocks) {
   PlanSlice slice{static_cast<SequenceId>(id), first, {}, {}, true};
@@ -71,6 +62,15 @@ DecoderSpec bench_spec() {
   spec.rotary = {10000.0, 64};
   spec.tied_embeddings = true;
   return spec;
+}
+
+Result<std::unique_ptr<Runner>> open_random(const Config& config, Registry& registry, sdk::DType type) {
+  Config wide = config;
+  wide.model.max_context = 0;
+  wide.cache.pages = 0;
+  RandomWeights weights(1, type);
+  const DecoderSpec spec = bench_spec();
+  return Runner::open(wide, registry, {.all_logits = false, .weights = &weights, .spec = &spec});
 }
 
 Result<std::vector<BenchRow>> bench_linear(const Config& config, Registry& registry, sdk::DType type) {
@@ -114,7 +114,7 @@ Result<std::vector<BenchRow>> bench_linear(const Config& config, Registry& regis
 }
 
 Result<std::vector<BenchRow>> bench_decode(const Config& config, Registry& registry, sdk::DType type) {
-  auto runner = random_runner(config, registry, type);
+  auto runner = open_random(config, registry, type);
   if (!runner.ok()) return runner.status();
   std::vector<BenchRow> rows;
   std::vector<float> logits;
@@ -134,7 +134,7 @@ Result<std::vector<BenchRow>> bench_decode(const Config& config, Registry& regis
 }
 
 Result<std::vector<BenchRow>> bench_prefill(const Config& config, Registry& registry, sdk::DType type) {
-  auto runner = random_runner(config, registry, type);
+  auto runner = open_random(config, registry, type);
   if (!runner.ok()) return runner.status();
   const DecoderSpec spec = bench_spec();
   const double per_row = 2.0 * static_cast<double>(spec.parameters() - std::int64_t{spec.vocab} * spec.hidden);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "engine/runner.h"
 #include "model/spec.h"
 #include "registry/registry.h"
 #include "tessera/sdk/tensor.h"
@@ -21,6 +22,8 @@ struct BenchRow {
 
 /// The 113 M geometry of the published peers: 12 layers, 768 wide, 12/3 heads of 64, 2048 MLP, 50304 vocabulary.
 DecoderSpec bench_spec();
+/// That model with random weights of one seed, the same on every device.
+Result<std::unique_ptr<Runner>> open_random(const Config& config, Registry& registry, sdk::DType weights);
 
 Result<std::vector<BenchRow>> bench_linear(const Config& config, Registry& registry, sdk::DType weights);
 Result<std::vector<BenchRow>> bench_decode(const Config& config, Registry& registry, sdk::DType weights);

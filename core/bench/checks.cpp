@@ -6,6 +6,7 @@
 
 #include "base/progress.h"
 #include "base/random.h"
+#include "bench/bench.h"
 #include "bench/simulate.h"
 
 namespace tessera {
@@ -244,6 +245,21 @@ Status check_sampling(Bench& bench) {
                     {.limits = bench.limits});
 }
 
+/// The larger geometry on this device against the CPU.
+Status check_random_model(Bench& bench, sdk::DType type) {
+  Config plain = bench.config;
+  plain.backend = Config{}.backend;
+  auto own = open_random(bench.config, bench.registry, type);
+  if (!own.ok()) return own.status();
+  auto cpu = open_random(plain, bench.registry, type);
+  if (!cpu.ok()) return cpu.status();
+  const Requests requests = ragged(bench, 4, 900, 0);
+  auto wanted = alone(**cpu, requests);
+  if (!wanted.ok()) return wanted.status();
+  return check_case(bench, **own, "kernels", fmt::format("113 M geometry, {}, against the cpu", sdk::dtype_name(type)),
+                    requests, *wanted, {.limits = bench.limits});
+}
+
 Status check_kernels(Bench& bench) {
   const Requests requests = ragged(bench, 6, 800, 0);
   auto wanted = alone(bench.runner, requests);
@@ -266,7 +282,9 @@ Status check_kernels(Bench& bench) {
   };
   for (const char* isa : {"scalar", "avx2", "avx512"}) TESSERA_TRY(with("isa", isa));
   for (const char* threads : {"1", "2", "3"}) TESSERA_TRY(with("threads", threads));
-  return {};
+  if (bench.config.backend.name == "cpu") return {};
+  TESSERA_TRY(check_random_model(bench, sdk::DType::f32));
+  return check_random_model(bench, sdk::DType::bf16);
 }
 
 }  // namespace

@@ -55,7 +55,8 @@ struct UnitRange {
   const Unit* multiple_units;
   std::int32_t singles;
   std::int32_t multiples;
-  bool values;  // some unit's tile has several segments
+  bool values;   // some unit's tile has several segments
+  bool overlap;  // the second kernel may start while the first one ends (compute capability 9.0 on)
 };
 
 /// head_dim 32, 64, 96 and 128, and up to 16 query heads a KV head.

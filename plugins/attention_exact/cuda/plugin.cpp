@@ -81,6 +81,7 @@ class ExactAttention final : public sdk::Attention {
   std::uint32_t* arrivals_ = nullptr;
   std::int32_t most_regions_ = 0;  // of kManyPairs
   std::int32_t resident_ = 0;      // blocks that run at the same time
+  bool overlap_ = false;           // see UnitRange
   // Of the planned step.
   std::int32_t pairs_ = kManyPairs;
   bool listed_ = false;     // the units are written down before the first layer
@@ -127,11 +128,15 @@ Status ExactAttention::bind(const sdk::AttentionShape& shape, const sdk::StepLim
 Status ExactAttention::bind_segments(std::size_t& workspace_bytes) {
   Status status = prepare_segments(shape_.head_dim);
   if (!status.ok()) return status;
-  int device = 0, processors = 0;
+  int device = 0, processors = 0, major = 0;
   if (!(status = sdk::cuda_status(cudaGetDevice(&device), "cudaGetDevice")).ok()) return status;
   status = sdk::cuda_status(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
                             "cudaDeviceGetAttribute");
   if (!status.ok()) return status;
+  status = sdk::cuda_status(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+                            "cudaDeviceGetAttribute");
+  if (!status.ok()) return status;
+  overlap_ = major >= 9;
   resident_ = 2 * processors;
   // A step of smaller tiles has either one a slice, or too few units for larger ones.
   const std::int32_t tiles = limits_.max_slices + ceil_div(limits_.max_rows, kManyPairs / group_) + resident_;
@@ -192,10 +197,10 @@ void ExactAttention::plan_segments(const sdk::PackedRows& rows) {
   listed_ = all > resident_ || all > most;
   singles_ = counts.single;
   if (!listed_) {
-    ranges_.push_back({nullptr, nullptr, 0, all, counts.multiple > 0});
+    ranges_.push_back({nullptr, nullptr, 0, all, counts.multiple > 0, overlap_});
     return;
   }
-  ranges_.push_back({units_, units_ + singles_, singles_, 0, false});
+  ranges_.push_back({units_, units_ + singles_, singles_, 0, false, overlap_});
   const std::int32_t tile_rows = pairs_ / group_;
   for (std::int32_t s = 0; s < rows.num_slices; ++s)
     for (std::int32_t row = 0; row < rows.slices[s].num_rows; row += tile_rows) {
@@ -203,7 +208,7 @@ void ExactAttention::plan_segments(const sdk::PackedRows& rows) {
       if (segments == 1) continue;
       for (std::int32_t head = 0; head < shape_.num_kv_heads; ++head) {
         if (ranges_.back().multiples + segments > most)
-          ranges_.push_back({nullptr, ranges_.back().multiple_units + ranges_.back().multiples, 0, 0, true});
+          ranges_.push_back({nullptr, ranges_.back().multiple_units + ranges_.back().multiples, 0, 0, true, overlap_});
         ranges_.back().multiples += segments;
         ranges_.back().values = true;
       }

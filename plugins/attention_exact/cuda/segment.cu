@@ -6,6 +6,20 @@
 namespace tessera_exact {
 namespace {
 
+/// Lets the next kernel of the stream take the multiprocessors that this one leaves free. It may prepare, and waits for
+/// this one's results with wait_for_last_kernel.
+__device__ void allow_next_kernel() {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+__device__ void wait_for_last_kernel() {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+
 /// `units` is null when the step has few units, and each block finds its own.
 template <class S>
 __device__ Work find_work(const SegmentArgs& args, const Unit* units, std::int32_t index) {
@@ -19,6 +33,7 @@ __global__ __launch_bounds__(S::kThreads, S::kBlocks) void score_kernel(const Se
                                                                         const Unit* multiples, std::int32_t singles) {
   extern __shared__ float4 memory[];
   auto& tile = *reinterpret_cast<Tile<S>*>(memory);
+  allow_next_kernel();
   const std::int32_t block = static_cast<std::int32_t>(blockIdx.x), index = block - singles;
   const Work work = block < singles ? find_work<S>(args, units, block) : find_work<S>(args, multiples, index);
   load_pages(args, work, tile);
@@ -27,6 +42,7 @@ __global__ __launch_bounds__(S::kThreads, S::kBlocks) void score_kernel(const Se
   if (work.value_row > 0) stage(args, work, args.v, work.value_row, tile);
   score(args, work, tile);
   __syncthreads();
+  if (args.emitted != nullptr) emit(args, work, tile);
   find_largest(work, tile);
   if (work.unit.segments == 1) {
     weigh(work, tile);
@@ -54,14 +70,15 @@ __global__ __launch_bounds__(S::kThreads, S::kBlocks) void value_kernel(const Se
   const Work work = find_work<S>(args, multiples, index);
   if (work.unit.segments == 1) return;  // only where no list keeps them apart
   float* region = args.regions + static_cast<std::int64_t>(index) * S::kPairs * kSegment;
+  load_pages(args, work, tile);
+  stage(args, work, args.v, 0, tile);
+  wait_for_last_kernel();
   for (int i = threadIdx.x; i < work.pairs * (kSegment / 4); i += S::kThreads) {
     const int pair = i / (kSegment / 4), key = i % (kSegment / 4) * 4;
     if (key < work.keys)
       __pipeline_memcpy_async(&tile.scores[pair * kScoreStride + key], &region[pair * kSegment + key], 16);
   }
   __pipeline_commit();
-  load_pages(args, work, tile);
-  stage(args, work, args.v, 0, tile);
   if (threadIdx.x < work.pairs) {
     const float* largest = args.unit_largest + (index - work.unit.segment) * S::kPairs + threadIdx.x;
     float all = -INFINITY;
@@ -69,11 +86,9 @@ __global__ __launch_bounds__(S::kThreads, S::kBlocks) void value_kernel(const Se
     for (int segment = 0; segment < work.unit.segments; ++segment) all = fmaxf(all, largest[segment * S::kPairs]);
     tile.final[threadIdx.x] = all;
   }
-  __pipeline_wait_prior(1);  // the scores
-  __syncthreads();
-  weigh(work, tile);
   __pipeline_wait_prior(0);
   __syncthreads();
+  weigh(work, tile);
   if (threadIdx.x < work.pairs) args.unit_sums[index * S::kPairs + threadIdx.x] = tile.final[threadIdx.x];
   sum_values(args, work, tile, region);
   merge(args, work, index, tile);
@@ -84,9 +99,21 @@ sdk::Status launch(const SegmentArgs& args, const UnitRange& range, cudaStream_t
   const auto blocks = static_cast<unsigned>(range.singles + range.multiples);
   score_kernel<S>
       <<<blocks, S::kThreads, sizeof(Tile<S>), stream>>>(args, range.single_units, range.multiple_units, range.singles);
-  if (range.values)
-    value_kernel<S>
-        <<<static_cast<unsigned>(range.multiples), S::kThreads, sizeof(Tile<S>), stream>>>(args, range.multiple_units);
+  if (range.values) {
+    cudaLaunchAttribute early{};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = static_cast<unsigned>(range.multiples);
+    config.blockDim = S::kThreads;
+    config.dynamicSmemBytes = sizeof(Tile<S>);
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = range.overlap ? 1 : 0;
+    const auto status = sdk::cuda_status(cudaLaunchKernelEx(&config, &value_kernel<S>, args, range.multiple_units),
+                                         "attention_exact: launching a value kernel");
+    if (!status.ok()) return status;
+  }
   return sdk::cuda_status(cudaGetLastError(), "attention_exact: launching a segment kernel");
 }
 

@@ -86,6 +86,10 @@ __device__ inline Work work_of(const SegmentArgs& args, const Unit& unit) {
 /// The step's unit number `index` when no list of them was written: tiles of the slices in order, KV heads within,
 /// segments within. Every warp finds it for itself; there are few units.
 __device__ inline Unit find_unit(const SegmentArgs& args, int index) {
+  if (args.num_slices == 1 && args.slices[0].num_rows <= args.tile_rows) {
+    const int segments = segments_of(args.slices[0].first_position + args.slices[0].num_rows);
+    return {0, 0, index / segments, index % segments, segments};
+  }
   const int lane = threadIdx.x % 32;
   int before = 0;
   for (int base = 0;; base += 32) {
@@ -149,45 +153,54 @@ __device__ inline void load_queries(const SegmentArgs& args, const Work& work, T
   }
 }
 
-/// The dot products of a lane's keys with one query in the order of docs/numerics.md: lane l of the reference is l and
-/// its successors l + 32, ...; the four lanes of a quad belong to four different subtrees, which are added last.
+/// The dot products of a lane's keys with two queries in the order of docs/numerics.md: lane l of the reference is l
+/// and its successors l + 32, ...; the four lanes of a quad belong to four different subtrees, which are added last.
+/// Two queries at a time keep the multiprocessor busy while the next ones are loaded.
 template <class S>
-__device__ inline void dot(const float (&keys)[S::kLaneKeys][S::kDim], const float* query, float scale,
-                           float (&scores)[S::kLaneKeys]) {
+__device__ inline void dot(const float (&keys)[S::kLaneKeys][S::kDim], const float* first, const float* second,
+                           float scale, float (&scores)[2][S::kLaneKeys]) {
   constexpr int kOrder[8] = {0, 16, 8, 24, 4, 20, 12, 28};  // first lane of each quad, depth first
-  float lane[S::kLaneKeys][8][4];
+  float lane[2][S::kLaneKeys][8][4];
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const int first = kOrder[i];
 #pragma unroll
     for (int block = 0; block < S::kDim; block += 32) {
-      const float4 q = *reinterpret_cast<const float4*>(query + block + first);
-      const float part[4] = {q.x, q.y, q.z, q.w};
+      const int at = block + kOrder[i];
+      const float4 q[2] = {*reinterpret_cast<const float4*>(first + at), *reinterpret_cast<const float4*>(second + at)};
+#pragma unroll
+      for (int query = 0; query < 2; ++query) {
+        const float part[4] = {q[query].x, q[query].y, q[query].z, q[query].w};
+#pragma unroll
+        for (int key = 0; key < S::kLaneKeys; ++key)
+#pragma unroll
+          for (int c = 0; c < 4; ++c) {
+            float& sum = lane[query][key][i][c];
+            sum = block == 0 ? __fmul_rn(part[c], keys[key][at + c]) : __fmaf_rn(part[c], keys[key][at + c], sum);
+          }
+      }
+    }
+#pragma unroll
+    for (int query = 0; query < 2; ++query)
 #pragma unroll
       for (int key = 0; key < S::kLaneKeys; ++key)
 #pragma unroll
-        for (int c = 0; c < 4; ++c)
-          lane[key][i][c] = block == 0 ? __fmul_rn(part[c], keys[key][first + c])
-                                       : __fmaf_rn(part[c], keys[key][block + first + c], lane[key][i][c]);
+        for (int c = 0; c < 4; ++c) {  // as soon as both halves are there
+          auto& part = lane[query][key];
+          if (i % 2 == 1) part[i - 1][c] = __fadd_rn(part[i - 1][c], part[i][c]);
+          if (i % 4 == 3) part[i - 3][c] = __fadd_rn(part[i - 3][c], part[i - 1][c]);
+          if (i == 7) part[0][c] = __fadd_rn(part[0][c], part[4][c]);
+        }
+  }
+#pragma unroll
+  for (int query = 0; query < 2; ++query)
+#pragma unroll
+    for (int key = 0; key < S::kLaneKeys; ++key) {
+      const float(&sum)[4] = lane[query][key][0];
+      scores[query][key] = __fmul_rn(__fadd_rn(__fadd_rn(sum[0], sum[2]), __fadd_rn(sum[1], sum[3])), scale);
     }
-#pragma unroll
-    for (int key = 0; key < S::kLaneKeys; ++key)
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {  // as soon as both halves are there
-        float* part = &lane[key][0][c];
-        if (i % 2 == 1) part[4 * (i - 1)] = __fadd_rn(part[4 * (i - 1)], part[4 * i]);
-        if (i % 4 == 3) part[4 * (i - 3)] = __fadd_rn(part[4 * (i - 3)], part[4 * (i - 1)]);
-        if (i == 7) part[0] = __fadd_rn(part[0], part[16]);
-      }
-  }
-#pragma unroll
-  for (int key = 0; key < S::kLaneKeys; ++key) {
-    const float even = __fadd_rn(lane[key][0][0], lane[key][0][2]), odd = __fadd_rn(lane[key][0][1], lane[key][0][3]);
-    scores[key] = __fmul_rn(__fadd_rn(even, odd), scale);
-  }
 }
 
-/// All scores of the unit to shared memory (and to the caller's, when asked). K must be on its way; on return it is in
+/// All scores of the unit to shared memory. K must be on its way; on return it is in
 /// registers, and V is on its way where the unit goes on to need it.
 template <class S>
 __device__ inline void score(const SegmentArgs& args, const Work& work, Tile<S>& tile) {
@@ -215,18 +228,27 @@ __device__ inline void score(const SegmentArgs& args, const Work& work, Tile<S>&
   if (part >= parts) return;
   const int share = (work.pairs + parts - 1) / parts;
   const int end = min(work.pairs, (part + 1) * share);
-  for (int pair = part * share; pair < end; ++pair) {
-    float scores[S::kLaneKeys];
-    dot<S>(keys, &tile.queries[pair * S::kDim], args.scale, scores);
+  for (int pair = part * share; pair < end; pair += 2) {
+    const int next = min(pair + 1, end - 1);
+    float scores[2][S::kLaneKeys];
+    dot<S>(keys, &tile.queries[pair * S::kDim], &tile.queries[next * S::kDim], args.scale, scores);
 #pragma unroll
     for (int i = 0; i < S::kLaneKeys; ++i) {
-      const int key = position + 32 * i;
-      tile.scores[pair * kScoreStride + key] = scores[i];
-      if (args.emitted != nullptr && key < work.visible(pair))
-        args.emitted[(static_cast<std::int64_t>(work.packed_row(pair)) * args.q_heads + work.head(pair)) *
-                         args.emitted_stride +
-                     work.begin + key] = scores[i];
+      tile.scores[pair * kScoreStride + position + 32 * i] = scores[0][i];
+      tile.scores[next * kScoreStride + position + 32 * i] = scores[1][i];
     }
+  }
+}
+
+/// Hands the scores to the caller who asked for them.
+template <class S>
+__device__ inline void emit(const SegmentArgs& args, const Work& work, const Tile<S>& tile) {
+  for (int i = threadIdx.x; i < work.pairs * kSegment; i += S::kThreads) {
+    const int pair = i / kSegment, key = i % kSegment;
+    if (key < work.visible(pair))
+      args.emitted[(static_cast<std::int64_t>(work.packed_row(pair)) * args.q_heads + work.head(pair)) *
+                       args.emitted_stride +
+                   work.begin + key] = tile.scores[pair * kScoreStride + key];
   }
 }
 
@@ -248,8 +270,9 @@ __device__ inline void find_largest(const Work& work, Tile<S>& tile) {
     float largest = -INFINITY;
 #pragma unroll
     for (int i = 0; i < 32; i += 4) {
+      if (i >= seen) continue;
       const float4 s = *reinterpret_cast<const float4*>(row + i);
-      if (i < seen) largest = fmaxf(largest, s.x);
+      largest = fmaxf(largest, s.x);
       if (i + 1 < seen) largest = fmaxf(largest, s.y);
       if (i + 2 < seen) largest = fmaxf(largest, s.z);
       if (i + 3 < seen) largest = fmaxf(largest, s.w);
@@ -283,12 +306,15 @@ __device__ inline void weigh(const Work& work, Tile<S>& tile) {
     float lanes[32];
 #pragma unroll
     for (int i = 0; i < 32; i += 4) {
-      float4 s = *reinterpret_cast<const float4*>(row + i);
-      s.x = i < seen ? sdk::exp_f32(__fsub_rn(s.x, largest)) : 0.0f;
-      s.y = i + 1 < seen ? sdk::exp_f32(__fsub_rn(s.y, largest)) : 0.0f;
-      s.z = i + 2 < seen ? sdk::exp_f32(__fsub_rn(s.z, largest)) : 0.0f;
-      s.w = i + 3 < seen ? sdk::exp_f32(__fsub_rn(s.w, largest)) : 0.0f;
-      *reinterpret_cast<float4*>(row + i) = s;
+      float4 s{0.0f, 0.0f, 0.0f, 0.0f};
+      if (i < seen) {
+        s = *reinterpret_cast<const float4*>(row + i);
+        s.x = sdk::exp_f32(__fsub_rn(s.x, largest));
+        s.y = i + 1 < seen ? sdk::exp_f32(__fsub_rn(s.y, largest)) : 0.0f;
+        s.z = i + 2 < seen ? sdk::exp_f32(__fsub_rn(s.z, largest)) : 0.0f;
+        s.w = i + 3 < seen ? sdk::exp_f32(__fsub_rn(s.w, largest)) : 0.0f;
+        *reinterpret_cast<float4*>(row + i) = s;
+      }
       lanes[i] = s.x, lanes[i + 1] = s.y, lanes[i + 2] = s.z, lanes[i + 3] = s.w;
     }
     fold<16>(lanes);
