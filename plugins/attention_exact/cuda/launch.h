@@ -71,6 +71,11 @@ tessera::sdk::Status launch_schedule(const SegmentArgs& args, std::int32_t singl
 /// The scores of all units of the range, and the outputs of single ones; then, if any, the values of the multiple ones.
 tessera::sdk::Status launch_segments(const SegmentArgs& args, const UnitRange& range, std::int32_t pairs, void* stream);
 
+// Short rows (short.cu): for head sizes of the segment kernels, when no row sees more than kShort positions.
+
+inline constexpr std::int32_t kShort = 32;
+tessera::sdk::Status launch_short(const StepArgs& args, void* stream);
+
 // The published tiled families (tiled.cuh).
 
 struct TiledArgs : StepArgs {

@@ -23,6 +23,8 @@ namespace {
 constexpr std::int64_t kRegionBytes = std::int64_t{128}
                                       << 20;  // scores of long histories, at most, unless one tile needs more
 
+constexpr std::int32_t kFewWarps = 2;  // short rows for each block that can run: beyond, sharing keys pays
+
 std::int32_t ceil_div(std::int32_t a, std::int32_t b) { return (a + b - 1) / b; }
 
 struct UnitCounts {
@@ -83,6 +85,7 @@ class ExactAttention final : public sdk::Attention {
   std::int32_t resident_ = 0;      // blocks that run at the same time
   bool overlap_ = false;           // see UnitRange
   // Of the planned step.
+  bool short_ = false;
   std::int32_t pairs_ = kManyPairs;
   bool listed_ = false;     // the units are written down before the first layer
   bool scheduled_ = false;  // ... and have been
@@ -166,7 +169,8 @@ Status ExactAttention::plan(const sdk::PackedRows& rows) noexcept {
       max_rows_ = std::max(max_rows_, rows.slices[s].num_rows);
       max_length_ = std::max(max_length_, rows.slices[s].first_position + rows.slices[s].num_rows);
     }
-    if (segments_) plan_segments(rows);
+    short_ = segments_ && max_length_ <= kShort && rows.num_rows * shape_.num_q_heads <= kFewWarps * resident_;
+    if (segments_ && !short_) plan_segments(rows);
     return {};
   });
 }
@@ -243,6 +247,7 @@ Status ExactAttention::run(const sdk::AttentionArgs& args, const sdk::DeviceCont
   if (args.rows.num_rows == 0) return {};
   fallbacks_ += falls_back_ ? 1 : 0;
   const StepArgs step = step_args(args);
+  if (short_) return launch_short(step, device.stream);
   return segments_ ? run_segments(step, args.workspace, device.stream) : run_tiled(step, args.workspace, device.stream);
 }
 
