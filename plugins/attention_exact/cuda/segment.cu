@@ -36,7 +36,7 @@ __global__ __launch_bounds__(S::kThreads, S::kBlocks) void score_kernel(const Se
   allow_next_kernel();
   const std::int32_t block = static_cast<std::int32_t>(blockIdx.x), index = block - singles;
   const Work work = block < singles ? find_work<S>(args, units, block) : find_work<S>(args, multiples, index);
-  load_pages(args, work, tile);
+  load_facts(args, work, tile);
   load_queries(args, work, tile);
   stage(args, work, args.k, 0, tile);
   if (work.value_row > 0) stage(args, work, args.v, work.value_row, tile);
@@ -70,7 +70,7 @@ __global__ __launch_bounds__(S::kThreads, S::kBlocks) void value_kernel(const Se
   const Work work = find_work<S>(args, multiples, index);
   if (work.unit.segments == 1) return;  // only where no list keeps them apart
   float* region = args.regions + static_cast<std::int64_t>(index) * S::kPairs * kSegment;
-  load_pages(args, work, tile);
+  load_facts(args, work, tile);
   stage(args, work, args.v, 0, tile);
   wait_for_last_kernel();
   for (int i = threadIdx.x; i < work.pairs * (kSegment / 4); i += S::kThreads) {

@@ -42,6 +42,7 @@ struct Tile {
   float queries[S::kPairs * S::kDim];
   float partial[kTrees * S::kPairs];  // largest score, then sum, of each tree of 32 positions
   float final[S::kPairs];             // largest score, then sum, of each pair
+  std::int32_t seen[S::kPairs];       // positions of the segment that each pair's row sees
   std::int32_t pages[kSegment / sdk::kPageSize];
   bool last;
 };
@@ -136,11 +137,14 @@ __device__ inline void stage(const SegmentArgs& args, const Work& work, const fl
   __pipeline_commit();
 }
 
+/// What every thread of the block needs to know first.
 template <class S>
-__device__ inline void load_pages(const SegmentArgs& args, const Work& work, Tile<S>& tile) {
+__device__ inline void load_facts(const SegmentArgs& args, const Work& work, Tile<S>& tile) {
   const int count = (work.keys + sdk::kPageSize - 1) / sdk::kPageSize;
   if (threadIdx.x < count)
     tile.pages[threadIdx.x] = args.pages[work.slice.first_page + work.begin / sdk::kPageSize + threadIdx.x];
+  if (threadIdx.x >= S::kThreads - S::kPairs)
+    tile.seen[threadIdx.x - (S::kThreads - S::kPairs)] = work.visible(threadIdx.x - (S::kThreads - S::kPairs));
   __syncthreads();
 }
 
@@ -245,45 +249,46 @@ template <class S>
 __device__ inline void emit(const SegmentArgs& args, const Work& work, const Tile<S>& tile) {
   for (int i = threadIdx.x; i < work.pairs * kSegment; i += S::kThreads) {
     const int pair = i / kSegment, key = i % kSegment;
-    if (key < work.visible(pair))
+    if (key < tile.seen[pair])
       args.emitted[(static_cast<std::int64_t>(work.packed_row(pair)) * args.q_heads + work.head(pair)) *
                        args.emitted_stride +
                    work.begin + key] = tile.scores[pair * kScoreStride + key];
   }
 }
 
-/// Tasks are (pair, tree of 32 positions), pairs first, so that neighbouring lanes read different rows of scores.
+/// Four neighbouring threads share a tree of 32 positions of a pair: thread `quarter` has positions quarter, quarter +
+/// 4,
+/// ... of it, which are one subtree each. `seen` is how many of the 32 the row sees.
 template <class S, class Body>
-__device__ inline void for_each_tree(const Work& work, Body&& body) {
+__device__ inline void for_each_quarter(const Work& work, const Tile<S>& tile, Body&& body) {
   const int trees = (work.keys + 31) / 32;
-  for (int task = threadIdx.x; task < work.pairs * trees; task += S::kThreads) {
-    const int pair = task % work.pairs, tree = task / work.pairs;
-    body(pair, tree, min(max(work.visible(pair) - tree * 32, 0), 32));
+  for (int task = threadIdx.x; task < S::kPairs * trees * 4; task += S::kThreads) {
+    const int pair = task / 4 % S::kPairs, tree = task / 4 / S::kPairs;
+    if (pair < work.pairs) body(pair, tree, task % 4, min(max(tile.seen[pair] - tree * 32, 0), 32));
   }
 }
+
+/// The four threads that share a tree.
+__device__ inline unsigned quad_mask() { return 0xFu << (threadIdx.x % 32 / 4 * 4); }
 
 /// tile.final = the largest score of each pair in this segment; -inf where it sees nothing.
 template <class S>
 __device__ inline void find_largest(const Work& work, Tile<S>& tile) {
-  for_each_tree<S>(work, [&](int pair, int group, int seen) {
-    const float* row = &tile.scores[pair * kScoreStride + group * 32];
+  for_each_quarter<S>(work, tile, [&](int pair, int tree, int quarter, int seen) {
+    const float* row = &tile.scores[pair * kScoreStride + tree * 32 + quarter];
     float largest = -INFINITY;
 #pragma unroll
-    for (int i = 0; i < 32; i += 4) {
-      if (i >= seen) continue;
-      const float4 s = *reinterpret_cast<const float4*>(row + i);
-      largest = fmaxf(largest, s.x);
-      if (i + 1 < seen) largest = fmaxf(largest, s.y);
-      if (i + 2 < seen) largest = fmaxf(largest, s.z);
-      if (i + 3 < seen) largest = fmaxf(largest, s.w);
-    }
-    tile.partial[group * S::kPairs + pair] = largest;
+    for (int i = 0; i < 8; ++i)
+      if (4 * i + quarter < seen) largest = fmaxf(largest, row[4 * i]);
+    largest = fmaxf(largest, __shfl_xor_sync(quad_mask(), largest, 2));
+    largest = fmaxf(largest, __shfl_xor_sync(quad_mask(), largest, 1));
+    if (quarter == 0) tile.partial[tree * S::kPairs + pair] = largest;
   });
   __syncthreads();
   if (threadIdx.x < work.pairs) {
     float largest = -INFINITY;
-    for (int group = 0; group < (work.keys + 31) / 32; ++group)
-      largest = fmaxf(largest, tile.partial[group * S::kPairs + threadIdx.x]);
+    for (int tree = 0; tree < (work.keys + 31) / 32; ++tree)
+      largest = fmaxf(largest, tile.partial[tree * S::kPairs + threadIdx.x]);
     tile.final[threadIdx.x] = largest;
   }
   __syncthreads();
@@ -300,32 +305,26 @@ __device__ inline void fold(float (&lanes)[kCount]) {
 /// Scores become weights e = exp(score - largest), +0 where a row sees nothing; tile.final becomes their sums.
 template <class S>
 __device__ inline void weigh(const Work& work, Tile<S>& tile) {
-  for_each_tree<S>(work, [&](int pair, int group, int seen) {
-    float* row = &tile.scores[pair * kScoreStride + group * 32];
+  for_each_quarter<S>(work, tile, [&](int pair, int tree, int quarter, int seen) {
+    float* row = &tile.scores[pair * kScoreStride + tree * 32 + quarter];
     const float largest = tile.final[pair];
-    float lanes[32];
+    float lanes[8];
 #pragma unroll
-    for (int i = 0; i < 32; i += 4) {
-      float4 s{0.0f, 0.0f, 0.0f, 0.0f};
-      if (i < seen) {
-        s = *reinterpret_cast<const float4*>(row + i);
-        s.x = sdk::exp_f32(__fsub_rn(s.x, largest));
-        s.y = i + 1 < seen ? sdk::exp_f32(__fsub_rn(s.y, largest)) : 0.0f;
-        s.z = i + 2 < seen ? sdk::exp_f32(__fsub_rn(s.z, largest)) : 0.0f;
-        s.w = i + 3 < seen ? sdk::exp_f32(__fsub_rn(s.w, largest)) : 0.0f;
-        *reinterpret_cast<float4*>(row + i) = s;
-      }
-      lanes[i] = s.x, lanes[i + 1] = s.y, lanes[i + 2] = s.z, lanes[i + 3] = s.w;
+    for (int i = 0; i < 8; ++i) {
+      lanes[i] = 4 * i + quarter < seen ? sdk::exp_f32(__fsub_rn(row[4 * i], largest)) : 0.0f;
+      row[4 * i] = lanes[i];
     }
-    fold<16>(lanes);
-    tile.partial[group * S::kPairs + pair] = lanes[0];
+    fold<4>(lanes);  // +16, +8, +4
+    float sum = __fadd_rn(lanes[0], __shfl_xor_sync(quad_mask(), lanes[0], 2));
+    sum = __fadd_rn(sum, __shfl_xor_sync(quad_mask(), sum, 1));
+    if (quarter == 0) tile.partial[tree * S::kPairs + pair] = sum;
   });
   __syncthreads();
   if (threadIdx.x < work.pairs) {
-    const int groups = (work.keys + 31) / 32;
+    const int trees = (work.keys + 31) / 32;
     float sums[kTrees];
 #pragma unroll
-    for (int i = 0; i < kTrees; ++i) sums[i] = i < groups ? tile.partial[i * S::kPairs + threadIdx.x] : 0.0f;
+    for (int i = 0; i < kTrees; ++i) sums[i] = i < trees ? tile.partial[i * S::kPairs + threadIdx.x] : 0.0f;
     fold<kTrees / 2>(sums);
     tile.final[threadIdx.x] = sums[0];
   }
@@ -346,7 +345,7 @@ __device__ inline void sum_values(const SegmentArgs& args, const Work& work, con
     sum.x = __fmaf_rn(weight, v.x, sum.x), sum.y = __fmaf_rn(weight, v.y, sum.y);
     sum.z = __fmaf_rn(weight, v.z, sum.z), sum.w = __fmaf_rn(weight, v.w, sum.w);
   };
-  const int full = work.visible(first) / 4 * 4;  // all the thread's rows see these
+  const int full = tile.seen[first] / 4 * 4;  // all the thread's rows see these
 #pragma unroll 2
   for (int key = 0; key < full; key += 4) {
     float4 v[4];
@@ -363,7 +362,7 @@ __device__ inline void sum_values(const SegmentArgs& args, const Work& work, con
     const float4 v = *reinterpret_cast<const float4*>(values + key * S::kKeyStride);
 #pragma unroll
     for (int i = 0; i < S::kOwn; ++i)
-      if (key < work.visible(first + i)) chain(weights[i * kScoreStride + key], v, sums[i]);
+      if (key < tile.seen[min(first + i, S::kPairs - 1)]) chain(weights[i * kScoreStride + key], v, sums[i]);
   }
 #pragma unroll
   for (int i = 0; i < S::kOwn; ++i) {
