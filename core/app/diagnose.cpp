@@ -37,8 +37,8 @@ int diagnose_packed(const Config& config, Registry& registry, std::int32_t gener
                                                  ? ", and no logit differs"
                                                  : ", though logits differ: rounding, too small for these draws");
   fmt::print("seed {}: {} against attention_reference, {} generations of {} tokens at temperature {}, top_k {}: "
-             "{} diverge; {} of {} steps have other logits, by {:.6g} at most\n", seed, result->plugin, result->generations,
-             options.max_tokens, options.temperature, options.top_k, result->divergences.size(),
+             "{} diverge; {} of {} steps have other logits, by {:.6g} at most\n", seed, result->plugin,
+             result->generations, options.max_tokens, options.temperature, options.top_k, result->divergences.size(),
              result->steps_with_other_logits, result->steps, result->largest_logit_difference);
   return explained ? 0 : 1;
 }
