@@ -45,6 +45,7 @@ nlohmann::json variant_json(const VariantReport& variant) {
           {"differing_floats", variant.differing_floats},
           {"differing_bits", variant.differing_bits},
           {"largest_error", variant.largest_error},
+          {"worst_case", variant.worst_case},
           {"stray_writes", variant.stray_writes},
           {"unwritten", variant.unwritten},
           {"first_failure", variant.first_failure}};
@@ -100,7 +101,7 @@ std::string text_of(const AttentionReport& report) {
     table.add({v.name, v.exact ? "bits" : "2e-5", count_of(v.tensors), count_of(v.poison), count_of(v.composition),
                count_of(v.order), count_of(v.pages), count_of(v.chunks), count_of(v.refusals),
                std::to_string(v.differing_floats), std::to_string(v.differing_bits),
-               fmt::format("{:.2e}", v.largest_error), verdict_of(v)});
+               v.worst_case.empty() ? "0" : fmt::format("{:.2e} in {}", v.largest_error, v.worst_case), verdict_of(v)});
     bits += v.exact ? v.differing_bits : 0;
     exact += v.exact ? 1 : 0;
     invariance += v.invariance_checks();

@@ -33,6 +33,11 @@ class Random {
     }
     return words_[used_++];
   }
+  /// Two words, the high one drawn first.
+  std::uint64_t bits_64() {
+    const std::uint64_t high = bits();
+    return high << 32 | bits();
+  }
   /// Uniform in [0, n), n > 0.
   std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>((std::uint64_t{bits()} * n) >> 32); }
   /// Uniform in [0, 1).

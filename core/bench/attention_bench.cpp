@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <functional>
 
 #include "base/progress.h"
@@ -12,7 +13,7 @@
 namespace tessera {
 namespace {
 
-constexpr double kShortestSample = 2e-3;  // seconds
+constexpr double kShortestSample = 5e-3;  // seconds
 constexpr std::int64_t kGraphRuns = 50;   // recorded in one graph, at most
 
 /// One variant launched one way.
@@ -44,14 +45,19 @@ Result<double> time_runs(AttentionFixture& fixture, Contender& contender, std::i
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Warms up, and finds how many runs make a sample long enough to trust.
+/// Warms up, and finds how many runs make a sample long enough to trust. The faster of two counts: a slow moment of the
+/// machine must not leave one variant with short samples.
 Status calibrate(AttentionFixture& fixture, Contender& contender) {
   TESSERA_TRY(fixture.plan(*contender.attention));
   contender.timing.runs = std::max<std::int64_t>(1, contender.graph_runs);
   for (;;) {
-    auto seconds = time_runs(fixture, contender, contender.timing.runs);
-    if (!seconds.ok()) return seconds.status();
-    if (*seconds >= kShortestSample || contender.timing.runs > 1'000'000) return {};
+    double fastest = HUGE_VAL;
+    for (int i = 0; i < 2 && fastest >= kShortestSample; ++i) {
+      auto seconds = time_runs(fixture, contender, contender.timing.runs);
+      if (!seconds.ok()) return seconds.status();
+      fastest = std::min(fastest, *seconds);
+    }
+    if (fastest >= kShortestSample || contender.timing.runs > 1'000'000) return {};
     contender.timing.runs *= 2;
   }
 }

@@ -36,6 +36,7 @@ struct VariantReport {
   std::int64_t differing_floats = 0;
   std::int64_t differing_bits = 0;
   double largest_error = 0;
+  std::string worst_case;  // where that was
   std::int64_t stray_writes = 0;
   std::int64_t unwritten = 0;
   std::string first_failure;

@@ -20,7 +20,7 @@ class Corpus {
 
   AttentionCase& add(std::string name, std::vector<RowRange> slices, const AttentionGeometry& geometry = {}) {
     const Profile profile = kProfiles[cases_.size() % std::size(kProfiles)];
-    const std::uint64_t seed = (std::uint64_t{random_.bits()} << 32) | random_.bits();
+    const std::uint64_t seed = random_.bits_64();
     cases_.push_back({std::move(name), geometry, std::move(slices), profile, seed, false});
     return cases_.back();
   }
@@ -75,7 +75,7 @@ AttentionCase fuzz_case(std::uint64_t seed, std::int32_t index) {
   for (std::size_t i = slices.size(); i > 1; --i)  // the large ones anywhere
     std::swap(slices[i - 1], slices[random.below(static_cast<std::uint32_t>(i))]);
   const Profile profile = kProfiles[static_cast<std::size_t>(index) % std::size(kProfiles)];
-  const std::uint64_t own = (std::uint64_t{random.bits()} << 32) | random.bits();
+  const std::uint64_t own = random.bits_64();
   return {fmt::format("fuzz-{:03}", index), {}, std::move(slices), profile, own, false};
 }
 

@@ -62,8 +62,8 @@ void fill(SequenceData& sequence, const AttentionCase& description, std::uint64_
       break;
     case Profile::mixed_scales:
       fill_mixed_scales(sequence.q, random, 2);
-      fill_mixed_scales(sequence.k, random, 3);
-      fill_mixed_scales(sequence.v, random, 2);
+      fill_mixed_scales(sequence.k, random, 1);
+      fill_mixed_scales(sequence.v, random, 1);
       break;
     case Profile::growing: fill_growing(sequence, description.geometry, random); break;
   }

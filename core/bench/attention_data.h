@@ -29,7 +29,7 @@ struct RowRange {
 };
 
 /// normal: all values about a unit Gaussian. zeros: queries and keys are zeros of both signs, so every score ties.
-/// mixed_scales: powers of two from 2^-12 to 2^3 within one vector. growing: each key scores above those before it.
+/// mixed_scales: powers of two from 2^-12 to 2^2 within one vector. growing: each key scores above those before it.
 enum class Profile { normal, zeros, mixed_scales, growing };
 inline constexpr Profile kProfiles[] = {Profile::normal, Profile::zeros, Profile::mixed_scales, Profile::growing};
 

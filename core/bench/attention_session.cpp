@@ -84,7 +84,7 @@ void check_tensor(AttentionFixture& fixture, sdk::Attention& attention, VariantR
     report.floats += static_cast<std::int64_t>(wanted.size());
     report.differing_floats += difference.floats;
     report.differing_bits += difference.bits;
-    report.largest_error = std::max(report.largest_error, difference.largest);
+    if (difference.largest > report.largest_error) report.largest_error = difference.largest, report.worst_case = name;
     if (problem.empty() && report.exact && difference.bits != 0)
       problem = fmt::format("{} bits of {} floats differ from the reference, by {:.3g} at most", difference.bits,
                             difference.floats, difference.largest);

@@ -64,7 +64,7 @@ class Pair {
     SamplingParams params;
     params.temperature = options_.temperature;
     params.top_k = options_.top_k;
-    params.seed = (std::uint64_t{random.bits()} << 32) | random.bits();
+    params.seed = random.bits_64();
     std::vector<std::int32_t> prompt, generated;
     for (std::int32_t i = 0; i < options_.prompt; ++i)
       prompt.push_back(static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(reference_.spec().vocab))));

@@ -18,6 +18,7 @@ class PlainAttention : public sdk::Attention {
 
   sdk::Status bind(const sdk::AttentionShape& shape, const sdk::StepLimits&, const sdk::DeviceContext&,
                    std::size_t& workspace_bytes) noexcept override {
+    if (shape.head_dim % 32 != 0) return sdk::fail(sdk::Code::unsupported, "heads are a multiple of 32");
     shape_ = shape;
     workspace_bytes = 0;
     return {};

@@ -39,6 +39,28 @@ TEST_CASE("another order of sums moves logits, and any token it moves is explain
   for (const Divergence& divergence : result->divergences) CHECK(divergence.logits_differ);
 }
 
+TEST_CASE("the first token that differs is shown with both candidates as both see them") {
+  const auto result = diagnosis_of("drifts", {.generations = 10, .prompt = 20, .max_tokens = 16});
+  REQUIRE(result.ok());
+  REQUIRE(!result->divergences.empty());
+  for (const Divergence& d : result->divergences) {
+    CHECK(d.reference.token != d.variant.token);
+    CHECK(d.logits_differ);
+    CHECK(d.differed_before == (d.step > 0));
+    CHECK(d.largest_logit_difference > 0);
+    CHECK(d.uniform < 1);
+    CHECK(d.verdict().find("attention drift") == 0);
+  }
+}
+
+TEST_CASE("equal logits with other tokens are not blamed on attention") {
+  Divergence divergence{};
+  CHECK(!divergence.drift_explains());
+  CHECK(divergence.verdict().find("not attention") == 0);
+  divergence.logits_differ = true;
+  CHECK(divergence.drift_explains());
+}
+
 TEST_CASE("generations that do not fit the pool are refused with the numbers") {
   const auto result = diagnosis_of("", {.generations = 1, .prompt = 1000, .max_tokens = 100});
   REQUIRE(!result.ok());
