@@ -12,12 +12,9 @@ struct Impossible {
 };
 
 constexpr Impossible kShapes[] = {
-    {"3 query heads on 2 KV heads", 3, 2, 64, sdk::DType::f32},
-    {"no KV heads", 4, 0, 64, sdk::DType::f32},
-    {"-2 KV heads", 4, -2, 64, sdk::DType::f32},
-    {"heads of size 0", 4, 2, 0, sdk::DType::f32},
-    {"heads of size -64", 4, 2, -64, sdk::DType::f32},
-    {"KV of type i32", 4, 2, 64, sdk::DType::i32},
+    {"no KV heads", 4, 0, 64, sdk::DType::f32},        {"3 query heads on 2 KV heads", 3, 2, 64, sdk::DType::f32},
+    {"-2 KV heads", 4, -2, 64, sdk::DType::f32},       {"heads of size 0", 4, 2, 0, sdk::DType::f32},
+    {"heads of size -64", 4, 2, -64, sdk::DType::f32}, {"KV of type i32", 4, 2, 64, sdk::DType::i32},
 };
 
 Finding refuses(const Subject& subject, Registry& registry, const Impossible& one, const sdk::StepLimits& limits,

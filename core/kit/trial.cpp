@@ -24,8 +24,7 @@ Finding Trial::finding(std::initializer_list<Tally VariantReport::*> kinds) cons
   if (done == 0) return {Verdict::skipped, "there was nothing to compare"};
   const auto exact =
       std::count_if(report.variants.begin(), report.variants.end(), [](const auto& v) { return v.exact; });
-  return passed("{} comparisons, {} variants, {} of them owe the reference's bits", done, report.variants.size(),
-                exact);
+  return passed("{} comparisons; {} of {} variants owe the reference's bits", done, exact, report.variants.size());
 }
 
 Result<AttentionGeometry> served_geometry(const Subject& subject) {
