@@ -1,7 +1,8 @@
 # Debian packages only; `./dev setup` installs them.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
-find_package(Boost 1.74 REQUIRED)             # header-only: DLL, Beast, Asio
+set(TESSERA_BOOST_VERSION 1.74)               # also of the installed package
+find_package(Boost ${TESSERA_BOOST_VERSION} REQUIRED)  # header-only: DLL, Beast, Asio
 find_package(yaml-cpp 0.7 REQUIRED)
 find_package(spdlog 1.10 REQUIRED)
 find_package(fmt 9 REQUIRED)

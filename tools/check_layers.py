@@ -23,7 +23,8 @@ LAYERS = {
 }
 LAYERS["engine"] = set(LAYERS) - {"sdk", "http"}
 LAYERS["bench"] = LAYERS["engine"] | {"engine"}
-LAYERS["app"] = LAYERS["bench"] | {"bench", "http"}
+LAYERS["kit"] = LAYERS["bench"] | {"bench"}
+LAYERS["app"] = LAYERS["kit"] | {"kit", "http"}
 
 # The scheduler is host only and pure: it sees no device and no plugin interface.
 SCHED_FORBIDDEN = {f"tessera/sdk/{name}.h" for name in ("backend", "attention", "device", "http", "protocol")}

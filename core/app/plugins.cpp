@@ -1,9 +1,10 @@
 // tessera plugins: what can be loaded, and from where.
+#include "app/plugins.h"
+
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
-#include "app/common.h"
 #include "base/table.h"
 #include "tessera/sdk/abi.h"
 #include "tessera/sdk/tensor.h"
@@ -47,19 +48,6 @@ int list(const ConfigOptions& options, bool json) {
   return 0;
 }
 
-std::string capability_names(std::uint64_t bits) {
-  std::string names;
-  const auto add = [&](std::uint64_t bit, const char* name) {
-    if ((bits & bit) != 0) names += (names.empty() ? "" : ", ") + std::string(name);
-  };
-  add(sdk::kBatchInvariant, "batch_invariant");
-  add(sdk::kChunkInvariant, "chunk_invariant");
-  add(sdk::kPortableBits, "portable_bits");
-  add(sdk::kGraphCapturable, "graph_capturable");
-  add(sdk::kEmitsScores, "emits_scores");
-  return names.empty() ? "none" : names;
-}
-
 int info(const std::string& path) {
   auto opened = Registry::open(path);
   if (!opened.ok()) return report(opened.status());
@@ -77,8 +65,21 @@ int info(const std::string& path) {
 
 }  // namespace
 
+std::string capability_names(std::uint64_t bits) {
+  std::string names;
+  const auto add = [&](std::uint64_t bit, const char* name) {
+    if ((bits & bit) != 0) names += (names.empty() ? "" : ", ") + std::string(name);
+  };
+  add(sdk::kBatchInvariant, "batch_invariant");
+  add(sdk::kChunkInvariant, "chunk_invariant");
+  add(sdk::kPortableBits, "portable_bits");
+  add(sdk::kGraphCapturable, "graph_capturable");
+  add(sdk::kEmitsScores, "emits_scores");
+  return names.empty() ? "none" : names;
+}
+
 void add_plugins(CLI::App& root, int& exit_code) {
-  auto* command = root.add_subcommand("plugins", "List plugins without loading them, or describe one file");
+  auto* command = root.add_subcommand("plugins", "List plugins without loading them, describe one file, or check it");
   command->require_subcommand(1);
   auto options = std::make_shared<ConfigOptions>();
   auto json = std::make_shared<bool>(false);
@@ -90,6 +91,7 @@ void add_plugins(CLI::App& root, int& exit_code) {
   auto* info_command = command->add_subcommand("info", "Load one file and show its descriptor");
   info_command->add_option("file", *path, "The .so file")->required();
   info_command->callback([=, &exit_code] { exit_code = info(*path); });
+  add_plugins_check(*command, exit_code);
 }
 
 }  // namespace tessera::app

@@ -122,32 +122,6 @@ Result<sdk::Device> device_of(const Config& config, Registry& registry) {
   return (*backend)->context().device;
 }
 
-/// One entry a variant, with what its instance says of itself.
-Status list_variants(const Config& config, Registry& registry, const AttentionCheckOptions& options,
-                     AttentionReport& report) {
-  auto device = device_of(config, registry);
-  if (!device.ok()) return device.status();
-  auto known = attention_variants(config, registry);
-  if (!known.ok()) return known.status();
-  report.default_variant = known->front();
-  const auto& wanted = options.variants.empty() ? *known : options.variants;
-  for (const std::string& name : wanted) {
-    if (std::find(known->begin(), known->end(), name) == known->end())
-      return fail(Code::invalid_argument, "{} has no variant '{}'; it has {}", config.attention.name, name,
-                  fmt::join(*known, ", "));
-    auto made = registry.create<sdk::Attention>(with_variant(config.attention, name, known->front()), *device);
-    if (!made.ok()) return made.status();
-    const std::uint64_t claims = made->descriptor().traits.capabilities;
-    VariantReport variant;
-    variant.name = name;
-    variant.exact = (claims & sdk::kPortableBits) != 0 && (*made)->exact();
-    variant.batch_invariant = (claims & sdk::kBatchInvariant) != 0;
-    variant.chunk_invariant = (claims & sdk::kChunkInvariant) != 0;
-    report.variants.push_back(std::move(variant));
-  }
-  return {};
-}
-
 }  // namespace
 
 bool VariantReport::ok() const {
@@ -188,6 +162,30 @@ Result<std::vector<std::string>> attention_variants(const Config& config, Regist
   return names;
 }
 
+Status list_variants(const Config& config, Registry& registry, const std::vector<std::string>& wanted,
+                     AttentionReport& report) {
+  auto device = device_of(config, registry);
+  if (!device.ok()) return device.status();
+  auto known = attention_variants(config, registry);
+  if (!known.ok()) return known.status();
+  report.default_variant = known->front();
+  for (const std::string& name : wanted.empty() ? *known : wanted) {
+    if (std::find(known->begin(), known->end(), name) == known->end())
+      return fail(Code::invalid_argument, "{} has no variant '{}'; it has {}", config.attention.name, name,
+                  fmt::join(*known, ", "));
+    auto made = registry.create<sdk::Attention>(with_variant(config.attention, name, known->front()), *device);
+    if (!made.ok()) return made.status();
+    const std::uint64_t claims = made->descriptor().traits.capabilities;
+    VariantReport variant;
+    variant.name = name;
+    variant.exact = (claims & sdk::kPortableBits) != 0 && (*made)->exact();
+    variant.batch_invariant = (claims & sdk::kBatchInvariant) != 0;
+    variant.chunk_invariant = (claims & sdk::kChunkInvariant) != 0;
+    report.variants.push_back(std::move(variant));
+  }
+  return {};
+}
+
 Result<AttentionReport> check_attention(const Config& config, Registry& registry,
                                         const AttentionCheckOptions& options) {
   AttentionReport report;
@@ -195,7 +193,7 @@ Result<AttentionReport> check_attention(const Config& config, Registry& registry
   report.device = config.backend.name;
   report.seed = options.seed;
   report.fuzz = options.fuzz;
-  TESSERA_TRY(list_variants(config, registry, options, report));
+  TESSERA_TRY(list_variants(config, registry, options.variants, report));
   auto cases = fixed_cases(options.seed);
   for (std::int32_t i = 0; i < options.fuzz; ++i) cases.push_back(fuzz_case(options.seed, i));
   const auto shapes = geometry_cases(options.seed), far = long_cases(options.seed);

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "base/sha256.h"
 #include "cache/kv_pool.h"
 
 namespace tessera {
@@ -56,7 +57,7 @@ Status AttentionFixture::bind(sdk::Attention& attention) {
   TESSERA_TRY(attention.bind(geometry_.shape(), limits_, backend_->context(), bytes));
   if (bytes <= workspace_bytes_) return {};
   workspace_bytes_ = bytes;
-  return backend_->allocate(bytes, &workspace_);
+  return backend_->allocate(bytes + kWorkspaceGuard, &workspace_);
 }
 
 Status AttentionFixture::fill_pool(float value) {
@@ -169,13 +170,14 @@ Status AttentionFixture::pack_anything(std::span<const Part> parts) {
   return begin(parts);
 }
 
-Status AttentionFixture::enqueue(sdk::Attention& attention) {
+Status AttentionFixture::enqueue(sdk::Attention& attention, float* scores) {
   const auto matrix = [&](void* data) {
     return sdk::Matrix{data, sdk::DType::f32, host_rows_.num_rows, geometry_.q_width(), stride_};
   };
-  const sdk::AttentionArgs args{
-      matrix(q_), matrix(static_cast<float*>(out_) + kGuard), kv_, geometry_.layer, device_rows_, workspace_, nullptr,
-      0};
+  const sdk::AttentionArgs args{matrix(q_),   matrix(static_cast<float*>(out_) + kGuard),
+                                kv_,          geometry_.layer,
+                                device_rows_, workspace_,
+                                scores,       limits_.max_context};
   return attention.run(args, backend_->context());
 }
 
@@ -195,6 +197,38 @@ Status AttentionFixture::run(sdk::Attention& attention, AttentionOutput& out) {
   TESSERA_TRY(backend_->download(out_image_.data(), out_, elements * sizeof(float)));
   inspect(out);
   return {};
+}
+
+Status AttentionFixture::run_scores(sdk::Attention& attention, std::vector<float>& scores, float untouched) {
+  const auto context = static_cast<std::size_t>(limits_.max_context);
+  const std::size_t a_row = static_cast<std::size_t>(geometry_.q_heads) * context;
+  if (scores_ == nullptr)
+    TESSERA_TRY(backend_->allocate(static_cast<std::size_t>(limits_.max_rows) * a_row * sizeof(float), &scores_));
+  scores.assign(static_cast<std::size_t>(host_rows_.num_rows) * a_row, untouched);
+  TESSERA_TRY(backend_->upload(scores_, scores.data(), scores.size() * sizeof(float)));
+  TESSERA_TRY(plan(attention));
+  TESSERA_TRY(enqueue(attention, static_cast<float*>(scores_)));
+  return backend_->download(scores.data(), scores_, scores.size() * sizeof(float));
+}
+
+Result<std::map<std::string, std::string>> AttentionFixture::input_hashes() {
+  const auto pool = static_cast<std::size_t>(kv_.offset(kv_.num_pages, 0, 0, 0)) * sizeof(float);
+  const auto* behind = static_cast<const std::byte*>(workspace_) + workspace_bytes_;
+  const struct {
+    const char* name;
+    const void* data;
+    std::size_t bytes;
+  } inputs[] = {{"the queries", q_, q_image_.size() * sizeof(float)},
+                {"keys in the KV pool", kv_.k, pool},
+                {"values in the KV pool", kv_.v, pool},
+                {"memory behind its workspace", behind, workspace_ == nullptr ? 0 : kWorkspaceGuard}};
+  std::map<std::string, std::string> hashes;
+  for (const auto& input : inputs) {
+    std::vector<std::byte> bytes(input.bytes);
+    if (!bytes.empty()) TESSERA_TRY(backend_->download(bytes.data(), input.data, bytes.size()));
+    hashes[input.name] = to_hex(Sha256().add(bytes).finish());
+  }
+  return hashes;
 }
 
 void AttentionFixture::inspect(AttentionOutput& out) {

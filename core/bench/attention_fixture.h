@@ -1,8 +1,10 @@
 // A paged pool, queries and a guarded output on one backend, and any attention plugin run over them.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -61,18 +63,26 @@ class AttentionFixture {
   /// Poisons the output, runs once, downloads.
   Status run(sdk::Attention& attention, AttentionOutput& out);
 
+  /// One run that also writes its scores [rows][q_heads][max_context], `untouched` where it wrote none.
+  Status run_scores(sdk::Attention& attention, std::vector<float>& scores, float untouched);
+  /// Hashes of what an attention may read and must not change, by name: queries, keys, values, and what lies behind the
+  /// workspace.
+  Result<std::map<std::string, std::string>> input_hashes();
+
   /// For timing: plan, then any number of runs, then a wait.
   Status plan(sdk::Attention& attention) { return attention.plan(host_rows_); }
-  Status enqueue(sdk::Attention& attention);
+  Status enqueue(sdk::Attention& attention, float* scores = nullptr);
   Status wait();
 
   const sdk::PackedRows& rows() const { return host_rows_; }
+  const sdk::StepLimits& limits() const { return limits_; }
 
  private:
   explicit AttentionFixture(const AttentionGeometry& geometry)
       : geometry_(geometry), stride_(geometry.q_width() + kGap) {}
-  static constexpr std::int32_t kGap = 32;      // elements between two rows
-  static constexpr std::int64_t kGuard = 1024;  // elements before the first and after the last row
+  static constexpr std::int32_t kGap = 32;              // elements between two rows
+  static constexpr std::int64_t kGuard = 1024;          // elements before the first and after the last row
+  static constexpr std::size_t kWorkspaceGuard = 4096;  // bytes after it
 
   Status fill_pool(float value);
   Status write_pages(const AttentionData& data, float past_the_end);
@@ -89,6 +99,7 @@ class AttentionFixture {
   void* out_ = nullptr;  // guard, rows, guard
   void* workspace_ = nullptr;
   std::size_t workspace_bytes_ = 0;
+  void* scores_ = nullptr;
   bool pool_poisoned_ = false;
   std::vector<std::vector<std::int32_t>> tables_;
   // The call that is packed, and images of the device's buffers.

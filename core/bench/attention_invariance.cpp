@@ -93,7 +93,8 @@ Status check_arrangement(Session& session, const AttentionData& data, const Atte
 
 }  // namespace
 
-Status check_invariance(Session& session, const std::vector<AttentionCase>& cases, Progress& progress) {
+Status check_invariance(Session& session, const std::vector<AttentionCase>& cases, Progress& progress,
+                        std::span<Tally VariantReport::*const> kinds) {
   AttentionOutput out;
   for (const AttentionCase& one : cases) {
     const AttentionData data = make_data(one);
@@ -107,6 +108,7 @@ Status check_invariance(Session& session, const std::vector<AttentionCase>& case
       if (!problem.empty()) settle(*candidate.report, candidate.report->composition, one.name, problem);
     }
     for (const Arrangement& arrangement : arrangements(one, step)) {
+      if (!kinds.empty() && std::find(kinds.begin(), kinds.end(), arrangement.kind) == kinds.end()) continue;
       if (arrangement.page_seed != pages)
         TESSERA_TRY(session.fixture->place(data, pages = arrangement.page_seed, Unlisted::finite));
       TESSERA_TRY(check_arrangement(session, data, one, arrangement, step));

@@ -1,6 +1,7 @@
 // One fixture with the reference and every variant bound to it, and what a single run of one of them is judged by.
 #pragma once
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,10 @@ struct Session {
 Result<Session> open_session(const Config& config, Registry& registry, const AttentionGeometry& geometry,
                              const FixtureLimits& limits, AttentionReport& report);
 
+/// One entry a variant of `config.attention`, the wanted ones or all, with what its instance says of itself.
+Status list_variants(const Config& config, Registry& registry, const std::vector<std::string>& wanted,
+                     AttentionReport& report);
+
 /// Every sequence of the data as one slice.
 std::vector<Part> whole(const AttentionData& data);
 
@@ -43,7 +48,9 @@ void check_tensor(AttentionFixture& fixture, sdk::Attention& attention, VariantR
 /// Everything no row may look at becomes NaN; the outputs kept from the clean run must come again.
 Status check_poison(Session& session, const AttentionCase& one, const AttentionData& data);
 
-/// Small steps taken apart and put together again, each variant against itself.
-Status check_invariance(Session& session, const std::vector<AttentionCase>& cases, Progress& progress);
+/// Small steps taken apart and put together again, each variant against itself. `kinds` are the tallies of interest:
+/// some of composition, order, pages and chunks; none = all of them.
+Status check_invariance(Session& session, const std::vector<AttentionCase>& cases, Progress& progress,
+                        std::span<Tally VariantReport::*const> kinds = {});
 
 }  // namespace tessera

@@ -36,8 +36,12 @@ class PluginPtr {
     std::swap(instance_, other.instance_);
     return *this;
   }
-  ~PluginPtr() {
-    if (instance_ != nullptr) descriptor_->destroy(instance_);
+  ~PluginPtr() { reset(); }
+
+  /// Destroys the instance; the Host outlives it.
+  void reset() {
+    if (instance_ != nullptr) descriptor_->destroy(std::exchange(instance_, nullptr));
+    host_.reset();
   }
 
   Interface* get() const { return instance_; }

@@ -4,7 +4,7 @@
 namespace {
 struct Dependent final : bad::PlainAttention {
   using PlainAttention::PlainAttention;
-  float error(const bad::sdk::AttentionArgs& args) const override {
+  float error(const bad::sdk::AttentionArgs& args, std::int32_t) override {
     return 1e-6f * static_cast<float>(args.rows.num_slices - 1);
   }
 };

@@ -4,7 +4,7 @@
 namespace {
 struct Peeks final : bad::PlainAttention {
   using PlainAttention::PlainAttention;
-  float error(const bad::sdk::AttentionArgs& args) const override {
+  float error(const bad::sdk::AttentionArgs& args, std::int32_t) override {
     const bad::sdk::Slice& last = args.rows.slices[args.rows.num_slices - 1];
     const std::int32_t next = last.first_position + last.num_rows;  // one past the causal end
     const std::int32_t block = next / bad::sdk::kPageSize;

@@ -18,7 +18,10 @@ class PlainAttention : public sdk::Attention {
 
   sdk::Status bind(const sdk::AttentionShape& shape, const sdk::StepLimits&, const sdk::DeviceContext&,
                    std::size_t& workspace_bytes) noexcept override {
-    if (shape.head_dim % 32 != 0) return sdk::fail(sdk::Code::unsupported, "heads are a multiple of 32");
+    if (shape.head_dim <= 0 || shape.head_dim % 32 != 0 || shape.num_kv_heads <= 0 ||
+        shape.num_q_heads % shape.num_kv_heads != 0 || shape.kv_dtype != sdk::DType::f32)
+      return sdk::fail(sdk::Code::unsupported,
+                       "wanted f32, heads of a multiple of 32, and KV heads that divide evenly");
     shape_ = shape;
     workspace_bytes = 0;
     return {};
@@ -33,8 +36,14 @@ class PlainAttention : public sdk::Attention {
   }
 
  protected:
-  /// Added to every output: what a broken subclass lets depend on something it must not.
-  virtual float error(const sdk::AttentionArgs&) const { return 0.0f; }
+  /// Added to every output of a row: what a broken subclass lets depend on something it must not.
+  virtual float error(const sdk::AttentionArgs&, std::int32_t /*row*/) { return 0.0f; }
+
+  static const sdk::Slice& slice_of(const sdk::AttentionArgs& args, std::int32_t row) {
+    return args.rows.slices[args.rows.row_slice[row]];
+  }
+
+  sdk::AttentionShape shape_{};
 
  private:
   void attend(const sdk::AttentionArgs& args, std::int32_t row, std::int32_t head) {
@@ -62,13 +71,14 @@ class PlainAttention : public sdk::Attention {
       const float* v = static_cast<const float*>(args.kv.v) + at(j);
       for (std::int32_t d = 0; d < shape_.head_dim; ++d) out[d] += weights[j] * v[d];
     }
-    for (std::int32_t d = 0; d < shape_.head_dim; ++d) out[d] = out[d] / sum + error(args);
+    const float wrong = error(args, row);
+    for (std::int32_t d = 0; d < shape_.head_dim; ++d) out[d] = out[d] / sum + wrong;
   }
 
-  sdk::AttentionShape shape_{};
   std::vector<float> weights_;
 };
 
-inline constexpr sdk::Traits kTraits{sdk::kBatchInvariant | sdk::kChunkInvariant, 1u, 32, 0, ""};
+inline constexpr std::uint64_t kInvariant = sdk::kBatchInvariant | sdk::kChunkInvariant;
+inline constexpr sdk::Traits kTraits{kInvariant, 1u, 32, 0, ""};
 
 }  // namespace bad
