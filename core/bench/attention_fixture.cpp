@@ -55,6 +55,7 @@ Result<std::unique_ptr<AttentionFixture>> AttentionFixture::open(const PluginCon
 Status AttentionFixture::bind(sdk::Attention& attention) {
   std::size_t bytes = 0;
   TESSERA_TRY(attention.bind(geometry_.shape(), limits_, backend_->context(), bytes));
+  shares_[&attention] = bytes;
   if (bytes <= workspace_bytes_) return {};
   workspace_bytes_ = bytes;
   return backend_->allocate(bytes + kWorkspaceGuard, &workspace_);
@@ -211,17 +212,19 @@ Status AttentionFixture::run_scores(sdk::Attention& attention, std::vector<float
   return backend_->download(scores.data(), scores_, scores.size() * sizeof(float));
 }
 
-Result<std::map<std::string, std::string>> AttentionFixture::input_hashes() {
+Result<std::map<std::string, std::string>> AttentionFixture::input_hashes(const sdk::Attention& attention) {
   const auto pool = static_cast<std::size_t>(kv_.offset(kv_.num_pages, 0, 0, 0)) * sizeof(float);
-  const auto* behind = static_cast<const std::byte*>(workspace_) + workspace_bytes_;
+  const std::size_t share = shares_.at(&attention);
+  const auto* behind = static_cast<const std::byte*>(workspace_) + share;
   const struct {
     const char* name;
     const void* data;
     std::size_t bytes;
-  } inputs[] = {{"the queries", q_, q_image_.size() * sizeof(float)},
-                {"keys in the KV pool", kv_.k, pool},
-                {"values in the KV pool", kv_.v, pool},
-                {"memory behind its workspace", behind, workspace_ == nullptr ? 0 : kWorkspaceGuard}};
+  } inputs[] = {
+      {"the queries", q_, q_image_.size() * sizeof(float)},
+      {"keys in the KV pool", kv_.k, pool},
+      {"values in the KV pool", kv_.v, pool},
+      {"memory behind its workspace", behind, workspace_ == nullptr ? 0 : workspace_bytes_ + kWorkspaceGuard - share}};
   std::map<std::string, std::string> hashes;
   for (const auto& input : inputs) {
     std::vector<std::byte> bytes(input.bytes);

@@ -65,9 +65,9 @@ class AttentionFixture {
 
   /// One run that also writes its scores [rows][q_heads][max_context], `untouched` where it wrote none.
   Status run_scores(sdk::Attention& attention, std::vector<float>& scores, float untouched);
-  /// Hashes of what an attention may read and must not change, by name: queries, keys, values, and what lies behind the
-  /// workspace.
-  Result<std::map<std::string, std::string>> input_hashes();
+  /// Hashes of what a bound attention must not change, by name: queries, keys, values, and what lies behind its share
+  /// of the workspace.
+  Result<std::map<std::string, std::string>> input_hashes(const sdk::Attention& attention);
 
   /// For timing: plan, then any number of runs, then a wait.
   Status plan(sdk::Attention& attention) { return attention.plan(host_rows_); }
@@ -99,6 +99,7 @@ class AttentionFixture {
   void* out_ = nullptr;  // guard, rows, guard
   void* workspace_ = nullptr;
   std::size_t workspace_bytes_ = 0;
+  std::map<const sdk::Attention*, std::size_t> shares_;  // bytes each wished for
   void* scores_ = nullptr;
   bool pool_poisoned_ = false;
   std::vector<std::vector<std::int32_t>> tables_;

@@ -38,9 +38,9 @@ Finding writes_its_output(const Subject& subject) {
     AttentionFixture& fixture = *trial.session.fixture;
     AttentionOutput out;
     for (Candidate& candidate : trial.session.candidates) {
-      auto before = fixture.input_hashes();
+      auto before = fixture.input_hashes(*candidate.attention.get());
       const std::string problem = run_once(fixture, *candidate.attention.get(), *candidate.report, out);
-      auto after = fixture.input_hashes();
+      auto after = fixture.input_hashes(*candidate.attention.get());
       if (!before.ok() || !after.ok()) return failed(before.ok() ? after.status() : before.status());
       if (!problem.empty()) return failed("variant {}: {}", candidate.report->name, problem);
       for (const auto& [name, hash] : *before)

@@ -62,7 +62,7 @@ struct KitCase {
   Finding (*run)(const Subject& subject);
 };
 
-/// In the order in which they run.
+/// In the order in which they run. The last of the library's tells what the plugin is.
 std::span<const KitCase> library_cases();
 std::span<const KitCase> lifecycle_cases();
 std::span<const KitCase> attention_cases();

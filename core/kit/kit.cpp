@@ -102,8 +102,16 @@ class Run {
       if (chosen(options_.only, one.name)) settle(one);
   }
   KitReport take() { return std::move(report_); }
-  const PluginFacts& facts() const { return report_.facts; }
 
+  /// The plugin's kind, for which it is loaded if any of `cases` is wanted; "" when it is not known.
+  std::string kind_of(std::span<const KitCase> cases) {
+    if (report_.facts.kind.empty() &&
+        std::any_of(cases.begin(), cases.end(), [&](const KitCase& one) { return chosen(options_.only, one.name); }))
+      settle(library_cases().back());
+    return report_.facts.kind;
+  }
+
+ private:
   const Finding& settle(const KitCase& one) {
     for (const CaseResult& result : report_.cases)
       if (result.one == &one) return result.finding;
@@ -115,7 +123,6 @@ class Run {
     return report_.cases.back().finding;
   }
 
- private:
   /// Skipped when the case it rests on did not pass.
   Finding blocked(const KitCase& one) {
     for (const KitCase* needed : all_cases()) {
@@ -167,11 +174,9 @@ bool KitReport::ok() const {
 Result<KitReport> check_plugin(const KitOptions& options, const std::function<void(const CaseResult&)>& done) {
   TESSERA_TRY(check_choice(options.only));
   Run run(options, done);
-  const auto loads = library_cases().end() - 1;  // every other group needs what it tells of the plugin
   run.add(library_cases());
-  run.settle(*loads);
   run.add(lifecycle_cases());
-  if (run.facts().kind == "attention") run.add(attention_cases());
+  if (run.kind_of(attention_cases()) == "attention") run.add(attention_cases());
   return run.take();
 }
 
