@@ -4,7 +4,7 @@
 namespace {
 struct Drifts final : bad::PlainAttention {
   using PlainAttention::PlainAttention;
-  float error(const bad::sdk::AttentionArgs& args) const override { return args.layer == 0 ? 0.01f : 0.0f; }
+  float error(const bad::sdk::AttentionArgs& args, std::int32_t) override { return args.layer == 0 ? 0.01f : 0.0f; }
 };
 }  // namespace
 TESSERA_REGISTER_PLUGIN(bad::sdk::Attention, Drifts, bad::sdk::Device::cpu, "drifts", "0.0.1", bad::kTraits)
