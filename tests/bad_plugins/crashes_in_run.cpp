@@ -5,7 +5,7 @@ namespace {
 struct Broken final : bad::PlainAttention {
   using PlainAttention::PlainAttention;
   bad::sdk::Status run(const bad::sdk::AttentionArgs& args, const bad::sdk::DeviceContext& device) noexcept override {
-    float* volatile nowhere = nullptr;
+    volatile float* volatile nowhere = nullptr;
     *nowhere = 1.0f;
     return PlainAttention::run(args, device);
   }

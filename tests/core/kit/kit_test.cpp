@@ -94,13 +94,14 @@ TEST_CASE("every case has a name of its own, a promise, and rests on an earlier 
     CHECK(one->promise[0] != '\0');
     names.push_back(one->name);
   }
-  const auto unknown = check_plugin({.only = {"libary-loads"}, .command = {"/bin/true"}}, [](const CaseResult&) {});
+  const auto unknown =
+      check_plugin({{"libary-loads"}, std::chrono::seconds(30), {"/bin/true"}}, [](const CaseResult&) {});
   REQUIRE(!unknown.ok());
   CHECK(std::string(unknown.status().message).find("did you mean 'library-loads'") != std::string::npos);
 }
 
 TEST_CASE("a child that ends well without a verdict has failed, and what rests on its case is skipped") {
-  const auto report = check_plugin({.command = {"/bin/true"}}, [](const CaseResult&) {});
+  const auto report = check_plugin({{}, std::chrono::seconds(30), {"/bin/true"}}, [](const CaseResult&) {});
   REQUIRE(report.ok());
   CHECK(!report->ok());
   CHECK(report->count(Verdict::passed) == 0);
