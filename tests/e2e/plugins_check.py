@@ -43,6 +43,7 @@ BAD = {
     "overruns_workspace": ("attention-writes-its-output", "memory behind its workspace"),
     "not_deterministic": ("attention-is-deterministic", "the same call is made again"),
     "wrong_value": ("attention-matches-reference", "off by more than 2e-05"),
+    "drifts": ("attention-serves-what-it-says", "off by more than 2e-05"),
     "claims_bits": ("attention-matches-reference", "differ from the reference"),
     "peeks": ("attention-reads-only-its-past", "when NaN stood where no row may look"),
     "page_dependent": ("attention-ignores-page-ids", "other pages"),
