@@ -60,7 +60,7 @@ class ExactAttention final : public sdk::Attention {
   Status claim(std::int64_t bytes, void** out);
   Status bind_segments(std::size_t& workspace_bytes);
   Status bind_tiled(std::size_t& workspace_bytes);
-  void plan_segments(const sdk::PackedRows& rows);
+  Status plan_segments(const sdk::PackedRows& rows);
   UnitCounts count_units(const sdk::PackedRows& rows, std::int32_t pairs) const;
   StepArgs step_args(const sdk::AttentionArgs& args) const;
   Status run_segments(const StepArgs& step, void* workspace, void* stream);
@@ -81,6 +81,7 @@ class ExactAttention final : public sdk::Attention {
   Unit* units_ = nullptr;
   std::int32_t* offsets_ = nullptr;
   std::uint32_t* arrivals_ = nullptr;
+  std::int64_t most_units_ = 0;    // of a step
   std::int32_t most_regions_ = 0;  // of kManyPairs
   std::int32_t resident_ = 0;      // blocks that run at the same time
   bool overlap_ = false;           // see UnitRange
@@ -141,10 +142,11 @@ Status ExactAttention::bind_segments(std::size_t& workspace_bytes) {
   if (!status.ok()) return status;
   overlap_ = major >= 9;
   resident_ = 2 * processors;
-  // A step of smaller tiles has either one a slice, or too few units for larger ones.
-  const std::int32_t tiles = limits_.max_slices + ceil_div(limits_.max_rows, kManyPairs / group_) + resident_;
+  // Of the smaller tiles there are the most. Every slice may have one that is not full.
+  const std::int32_t tiles = limits_.max_slices + ceil_div(limits_.max_rows, kFewPairs / group_);
   const std::int32_t segments = segments_of(limits_.max_context);
   const std::int64_t units = std::int64_t{tiles} * segments * shape_.num_kv_heads;
+  most_units_ = units;
   const std::int64_t region = std::int64_t{kManyPairs} * sdk::kAttentionSegment;
   most_regions_ = static_cast<std::int32_t>(
       std::min(units, std::max<std::int64_t>(segments, kRegionBytes / static_cast<std::int64_t>(bytes_of(region)))));
@@ -170,8 +172,7 @@ Status ExactAttention::plan(const sdk::PackedRows& rows) noexcept {
       max_length_ = std::max(max_length_, rows.slices[s].first_position + rows.slices[s].num_rows);
     }
     short_ = segments_ && max_length_ <= kShort && rows.num_rows * shape_.num_q_heads <= kFewWarps * resident_;
-    if (segments_ && !short_) plan_segments(rows);
-    return {};
+    return segments_ && !short_ ? plan_segments(rows) : Status{};
   });
 }
 
@@ -188,7 +189,7 @@ UnitCounts ExactAttention::count_units(const sdk::PackedRows& rows, std::int32_t
 
 /// Chooses the size of tiles, and cuts the units into launches whose scores fit the workspace. Where there is a list,
 /// it will be in schedule_kernel's order.
-void ExactAttention::plan_segments(const sdk::PackedRows& rows) {
+Status ExactAttention::plan_segments(const sdk::PackedRows& rows) {
   pairs_ = kFewPairs;
   if (max_rows_ * group_ > kFewPairs) {
     const UnitCounts many = count_units(rows, kManyPairs);
@@ -196,13 +197,16 @@ void ExactAttention::plan_segments(const sdk::PackedRows& rows) {
   }
   const UnitCounts counts = count_units(rows, pairs_);
   const std::int32_t most = most_regions_ * (kManyPairs / pairs_), all = counts.single + counts.multiple;
+  if (all > most_units_)
+    return sdk::fail(Code::internal, "attention_exact: a step of " + std::to_string(all) +
+                                         " units exceeds the limits given to bind, " + std::to_string(most_units_));
   ranges_.clear();
   scheduled_ = false;
   listed_ = all > resident_ || all > most;
   singles_ = counts.single;
   if (!listed_) {
     ranges_.push_back({nullptr, nullptr, 0, all, counts.multiple > 0, overlap_});
-    return;
+    return {};
   }
   ranges_.push_back({units_, units_ + singles_, singles_, 0, false, overlap_});
   const std::int32_t tile_rows = pairs_ / group_;
@@ -217,6 +221,7 @@ void ExactAttention::plan_segments(const sdk::PackedRows& rows) {
         ranges_.back().values = true;
       }
     }
+  return {};
 }
 
 StepArgs ExactAttention::step_args(const sdk::AttentionArgs& args) const {
