@@ -1,4 +1,7 @@
-// Reference attention: the CPU's bits for every head size, GQA ratio and length.
+// Reference attention: the CPU's bits for every head size, GQA ratio and length. The exact kernels are compared by
+// `tessera check attention`; here only what it cannot see.
+#include <algorithm>
+
 #include "support.h"
 
 namespace cuda_test {
@@ -82,6 +85,24 @@ TEST_CASE("CUDA reference attention has the CPU's bits over long histories and w
 TEST_CASE("CUDA reference attention emits the CPU's scores and nothing past the causal end") {
   if (!gpu_is_there()) return;
   check_attention({4, 2, 96}, ragged_step(), true);
+}
+
+TEST_CASE("CUDA exact attention has room for every step within its limits, whatever the head ratio") {
+  if (!gpu_is_there()) return;
+  const Side cuda("cuda");
+  for (std::int32_t group = 1; group <= 16; ++group)
+    for (const std::int32_t rows : {1, 17, 250, 500, 700, 1000}) {
+      CAPTURE(group);
+      CAPTURE(rows);
+      const auto attention = cuda.unbound("attention_exact");
+      std::size_t bytes = 0;
+      const sdk::StepLimits limits{1000, 40, 40, 256, 40 * 16};
+      REQUIRE(attention->bind({1, group, 1, 64, 0.125f, sdk::DType::f32}, limits, cuda->context(), bytes).ok());
+      Step step;
+      for (std::int32_t left = rows; left > 0; left -= 25) step.add(100, std::min(left, 25));
+      const sdk::Status status = attention->plan(step.view());
+      CHECK_MESSAGE(status.ok(), status.message);
+    }
 }
 
 }  // namespace

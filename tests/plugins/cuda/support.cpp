@@ -31,15 +31,20 @@ Side::Side(const char* name) {
   REQUIRE_MESSAGE(bound.ok(), bound.message);
 }
 
-tessera::PluginPtr<sdk::Attention> Side::attention(const sdk::AttentionShape& shape, void** workspace) const {
-  const PluginConfig config{.name = "attention_reference", .path = {}, .options = {}, .where = {}};
+tessera::PluginPtr<sdk::Attention> Side::unbound(const char* name) const {
+  const PluginConfig config{.name = name, .path = {}, .options = {}, .where = {}};
   auto attention = registry().create<sdk::Attention>(config, backend_->context().device);
   REQUIRE_MESSAGE(attention.ok(), attention.status().message);
+  return std::move(*attention);
+}
+
+tessera::PluginPtr<sdk::Attention> Side::attention(const sdk::AttentionShape& shape, void** workspace) const {
+  auto attention = unbound("attention_reference");
   std::size_t bytes = 0;
-  const sdk::Status bound = (*attention)->bind(shape, kLimits, backend_->context(), bytes);
+  const sdk::Status bound = attention->bind(shape, kLimits, backend_->context(), bytes);
   REQUIRE_MESSAGE(bound.ok(), bound.message);
   REQUIRE(backend_->allocate(bytes, workspace).ok());
-  return std::move(*attention);
+  return attention;
 }
 
 float* Side::put(const std::vector<float>& values) const {

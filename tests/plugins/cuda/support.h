@@ -25,6 +25,8 @@ class Side {
 
   sdk::Backend* operator->() const { return backend_.get(); }
   tessera::PluginPtr<sdk::Attention> attention(const sdk::AttentionShape& shape, void** workspace) const;
+  /// Created, not bound.
+  tessera::PluginPtr<sdk::Attention> unbound(const char* name) const;
 
   float* put(const std::vector<float>& values) const;
   std::vector<float> get(const void* device, std::size_t count) const;
