@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/table.h"
@@ -72,13 +71,6 @@ nlohmann::json json_of(const AttentionBench& bench) {
             {"flops", bench.roof.flops},
             {"bytes_per_second", bench.roof.bytes_per_second}}},
           {"rows", std::move(rows)}};
-}
-
-Status write_text(const std::string& path, const std::string& text) {
-  std::ofstream out(path);
-  out << text << '\n';
-  out.close();
-  return out ? Status{} : fail(Code::not_found, "{}: cannot be written", path);
 }
 
 int run(const Options& options) {

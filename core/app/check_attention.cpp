@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/table.h"
@@ -59,13 +58,6 @@ Result<bool> check_golden(const AttentionReport& report, const std::string& path
              result->differing.size(), result->differing.empty() ? "" : ": ", fmt::join(result->differing, ", "));
   if (result->absent > 0) fmt::print(stderr, "{} cases of this run are not in it\n", result->absent);
   return result->differing.empty() && result->compared > 0;
-}
-
-Status write_text(const std::string& path, const std::string& text) {
-  std::ofstream out(path);
-  out << text << '\n';
-  out.close();
-  return out ? Status{} : fail(Code::not_found, "{}: cannot be written", path);
 }
 
 int run(const Options& options) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <fstream>
 
 extern char** environ;
 
@@ -44,6 +45,13 @@ Registry make_registry(const Config& config) { return Registry(Registry::search_
 int report(const Status& status) {
   fmt::print(stderr, "tessera: {}\n", status.message);
   return 1;
+}
+
+Status write_text(const std::string& path, const std::string& text) {
+  std::ofstream out(path);
+  out << text << '\n';
+  out.close();
+  return out ? Status{} : fail(Code::not_found, "{}: cannot be written", path);
 }
 
 }  // namespace tessera::app

@@ -42,4 +42,7 @@ void add_eval(CLI::App& root, int& exit_code);
 void add_check(CLI::App& root, int& exit_code);
 void add_bench(CLI::App& root, int& exit_code);
 
+/// Writes a file of `text` and a line's end.
+Status write_text(const std::string& path, const std::string& text);
+
 }  // namespace tessera::app
