@@ -22,10 +22,13 @@ struct Options {
   bool json = false;
 };
 
-int thread_count(const Config& config) {
-  for (const PluginOption& option : config.backend.options)
-    if (option.key == "threads" && option.value != "auto") return std::max(1, std::atoi(option.value.c_str()));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+/// A backend of the kind under test, for its roof.
+Result<PluginPtr<sdk::Backend>> open_backend(const Config& config, Registry& registry) {
+  auto backend = registry.create<sdk::Backend>(config.backend, sdk::Device::any);
+  if (!backend.ok()) return backend.status();
+  TESSERA_TRY(
+      (*backend)->bind({.max_rows = 16, .max_slices = 16, .max_logit_rows = 16, .max_context = 16, .max_pages = 16}));
+  return backend;
 }
 
 int run(const Options& options) {
@@ -33,16 +36,15 @@ int run(const Options& options) {
   if (!config.ok()) return report(config.status());
   Registry registry = make_registry(*config);
   const sdk::DType type = options.weights == "bf16" ? sdk::DType::bf16 : sdk::DType::f32;
-  const bool on_cpu = config->backend.name == "cpu";  // whose roof this is
-  Roof roof = on_cpu ? measure_roof(thread_count(*config)) : Roof{};
+  auto backend = open_backend(*config, registry);
+  if (!backend.ok()) return report(backend.status());
+  const Roof before = measure_roof(*backend->get());
   auto rows = options.what == "linear"   ? bench_linear(*config, registry, type)
               : options.what == "decode" ? bench_decode(*config, registry, type)
                                          : bench_prefill(*config, registry, type);
   if (!rows.ok()) return report(rows.status());
-  // Clocks and neighbours change: the better of before and after, so that a slow moment does not flatter the rates.
-  const Roof after = on_cpu ? measure_roof(roof.threads) : Roof{};
-  roof.flops = std::max(roof.flops, after.flops);
-  roof.bytes_per_second = std::max(roof.bytes_per_second, after.bytes_per_second);
+  // The better of before and after, so that a slow moment does not flatter the rates.
+  const Roof roof = better_of(before, measure_roof(*backend->get()));
   const auto of_roof = [&roof](const BenchRow& row) {
     const double ceiling = (row.unit == "GB/s" ? roof.bytes_per_second : roof.flops) * 1e-9;
     return ceiling > 0 ? row.rate / ceiling : 0;
@@ -64,14 +66,12 @@ int run(const Options& options) {
     fmt::print("{}\n", json.dump(2));
     return 0;
   }
-  if (on_cpu)
-    fmt::print("roof with {} threads: {:.0f} GFLOP/s of f32 fused multiply-adds, {:.1f} GB/s of reads\n\n",
-               roof.threads, roof.flops * 1e-9, roof.bytes_per_second * 1e-9);
+  if (roof.flops > 0) fmt::print("{}\n\n", text_of(roof));
   Table table({"what", "median ms", "fastest", "slowest", "rate", "unit", "of roof", "tokens/s"});
   for (const BenchRow& row : *rows)
     table.add({row.name, fmt::format("{:.3f}", row.median_ms), fmt::format("{:.3f}", row.fastest_ms),
                fmt::format("{:.3f}", row.slowest_ms), fmt::format("{:.1f}", row.rate), row.unit,
-               on_cpu ? fmt::format("{:.0f} %", of_roof(row) * 100) : "-",
+               roof.flops > 0 ? fmt::format("{:.0f} %", of_roof(row) * 100) : "-",
                row.tokens_per_second > 0 ? fmt::format("{:.1f}", row.tokens_per_second) : "-"});
   fmt::print("{}", table.text());
   return 0;

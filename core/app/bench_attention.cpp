@@ -21,9 +21,7 @@ std::string text_of(const AttentionBench& bench) {
   const AttentionGeometry& g = bench.geometry;
   std::string text = fmt::format("{} on {}, one layer of {} query and {} KV heads of {}, f32", bench.plugin,
                                  bench.device, g.q_heads, g.kv_heads, g.head_dim);
-  if (bench.roof.flops > 0)
-    text += fmt::format("; roof with {} threads: {:.0f} GFLOP/s, {:.1f} GB/s", bench.roof.threads,
-                        bench.roof.flops * 1e-9, bench.roof.bytes_per_second * 1e-9);
+  if (bench.roof.flops > 0) text += "; " + tessera::text_of(bench.roof);
   Table table({"shape", "variant", "launch", "median us", "range us", "times baseline", "range of it", "GFLOP/s",
                "GB/s", "of roof"});
   for (const AttentionBenchRow& row : bench.rows) {
@@ -36,7 +34,30 @@ std::string text_of(const AttentionBench& bench) {
                  t.of_roof > 0 ? fmt::format("{:.0f} %", t.of_roof * 100) : "-"});
     }
   }
-  return text + "\n\n" + table.text();
+  text += "\n\n" + table.text();
+  Table kernels({"shape", "variant", "kernel", "threads", "registers", "shared KiB", "blocks", "occupancy"});
+  bool some = false;
+  for (const AttentionBenchRow& row : bench.rows)
+    for (const AttentionTiming& t : row.timings)
+      for (const sdk::KernelFacts& k : t.kernels) {
+        some = true;
+        kernels.add({row.shape, t.variant, k.name, fmt::format("{}", k.threads), fmt::format("{}", k.registers),
+                     fmt::format("{:.1f}", static_cast<double>(k.shared_bytes) / 1024), fmt::format("{}", k.blocks),
+                     fmt::format("{:.0f} %", k.occupancy * 100)});
+      }
+  return some ? text + "\nblocks and occupancy are of a multiprocessor\n" + kernels.text() : text;
+}
+
+nlohmann::json kernels_json(const std::vector<sdk::KernelFacts>& kernels) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const sdk::KernelFacts& k : kernels)
+    list.push_back({{"name", k.name},
+                    {"threads", k.threads},
+                    {"registers", k.registers},
+                    {"shared_bytes", k.shared_bytes},
+                    {"blocks", k.blocks},
+                    {"occupancy", k.occupancy}});
+  return list;
 }
 
 nlohmann::json spread_json(const Spread& spread) {
@@ -53,7 +74,8 @@ nlohmann::json json_of(const AttentionBench& bench) {
                          {"runs", t.runs},
                          {"microseconds", spread_json(t.microseconds)},
                          {"ratio", spread_json(t.ratio)},
-                         {"of_roof", t.of_roof}});
+                         {"of_roof", t.of_roof},
+                         {"kernels", kernels_json(t.kernels)}});
     rows.push_back({{"shape", row.shape},
                     {"rows", row.rows},
                     {"pairs", row.pairs},

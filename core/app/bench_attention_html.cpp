@@ -64,9 +64,7 @@ std::string html_of(const AttentionBench& bench) {
       "<h1>{} on {}</h1>\n<p>One layer, {} query and {} KV heads of {}, f32. Bars are medians, shorter "
       "is faster; the factor is the baseline's time over the variant's, paired by round.</p>\n",
       escaped(bench.plugin), escaped(bench.device), g.q_heads, g.kv_heads, g.head_dim);
-  if (bench.roof.flops > 0)
-    html += fmt::format("<p>Roof with {} threads, measured in the same run: {:.0f} GFLOP/s, {:.1f} GB/s.</p>\n",
-                        bench.roof.threads, bench.roof.flops * 1e-9, bench.roof.bytes_per_second * 1e-9);
+  if (bench.roof.flops > 0) html += fmt::format("<p>Measured in the same run: {}.</p>\n", text_of(bench.roof));
   for (const AttentionBenchRow& row : bench.rows) html += section_of(row);
   return html + "</html>";
 }

@@ -1,6 +1,7 @@
 #include "bench/attention_bench.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <functional>
@@ -72,17 +73,25 @@ Status record_graph(AttentionFixture& fixture, Contender& contender, std::int64_
   return status;
 }
 
+/// Of the step planned last.
+std::vector<sdk::KernelFacts> kernels_of(const sdk::Attention& attention) {
+  std::array<sdk::KernelFacts, 16> facts{};
+  const std::int32_t count = attention.kernels(facts.data(), static_cast<std::int32_t>(facts.size()));
+  return {facts.begin(), facts.begin() + count};
+}
+
 Result<std::vector<Contender>> contenders_of(Stage& stage, const std::vector<std::string>& variants) {
   std::vector<Contender> contenders;
   for (std::size_t i = 0; i < variants.size(); ++i) {
-    Contender eager{stage.attentions[i].get(), {variants[i], false, 1, {}, {}, 0}, 0, 0, {}};
+    Contender eager{stage.attentions[i].get(), {variants[i], false, 1, {}, {}, 0, {}}, 0, 0, {}};
     TESSERA_TRY(calibrate(*stage.fixture, eager));
+    eager.timing.kernels = kernels_of(*eager.attention);
     contenders.push_back(eager);
   }
   for (std::size_t i = 0; i < variants.size(); ++i) {
     const std::uint64_t both = stage.fixture->capabilities() & stage.attentions[i].descriptor().traits.capabilities;
     if ((both & sdk::kGraphCapturable) == 0) continue;
-    Contender replayed{stage.attentions[i].get(), {variants[i], true, 1, {}, {}, 0}, 0, 0, {}};
+    Contender replayed{stage.attentions[i].get(), {variants[i], true, 1, {}, {}, 0, {}}, 0, 0, {}};
     TESSERA_TRY(record_graph(*stage.fixture, replayed, std::min(kGraphRuns, contenders[i].timing.runs)));
     TESSERA_TRY(calibrate(*stage.fixture, replayed));
     contenders.push_back(replayed);
@@ -241,8 +250,7 @@ Result<AttentionBench> bench_attention(const Config& config, Registry& registry,
   for (const auto& shapes : stages) {
     auto stage = open_stage(config, registry, bench.geometry, shapes, *variants, known->front());
     if (!stage.ok() && stage.status().code != Code::resource_exhausted) return stage.status();
-    if (stage.ok() && bench.roof.threads == 0 && stage->fixture->device() == sdk::Device::cpu)
-      bench.roof = measure_roof(stage->fixture->backend().context().executor->width());
+    if (stage.ok() && bench.roof.flops == 0) bench.roof = measure_roof(stage->fixture->backend());
     for (const BenchShape& shape : shapes) {
       bench.rows.push_back(describe(shape, bench.geometry));
       if (!stage.ok())

@@ -8,6 +8,7 @@
 #include "bench/roof.h"
 #include "config/config.h"
 #include "registry/registry.h"
+#include "tessera/sdk/attention.h"
 
 namespace tessera {
 
@@ -32,11 +33,12 @@ struct Spread {
 
 struct AttentionTiming {
   std::string variant;
-  bool replayed;        // from a recorded graph; else launched one by one
-  std::int64_t runs;    // in one sample
-  Spread microseconds;  // of one run
-  Spread ratio;         // baseline's time over this one's, round by round, launched the same way
-  double of_roof;       // share of the nearer ceiling; 0 = ceiling unknown
+  bool replayed;                          // from a recorded graph; else launched one by one
+  std::int64_t runs;                      // in one sample
+  Spread microseconds;                    // of one run
+  Spread ratio;                           // baseline's time over this one's, round by round, launched the same way
+  double of_roof;                         // share of the nearer ceiling; 0 = ceiling unknown
+  std::vector<sdk::KernelFacts> kernels;  // of an eager timing, where the plugin names them
 };
 
 struct AttentionBenchRow {

@@ -1,5 +1,6 @@
 #include "bench/roof.h"
 
+#include <fmt/format.h>
 #include <immintrin.h>
 #include <sys/mman.h>
 
@@ -79,9 +80,7 @@ constexpr int kChains = 12;  // enough to hide the latency of two units
   return out[0] + out[7];
 }
 
-}  // namespace
-
-Roof measure_roof(int threads) {
+Roof measure_cpu(int threads) {
   std::atomic<float> sink = 0;
   Roof roof{threads, 0, 0};
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return roof;  // 0: unknown
@@ -108,6 +107,27 @@ Roof measure_roof(int threads) {
   }
   std::free(memory);
   return roof;
+}
+
+}  // namespace
+
+Roof measure_roof(sdk::Backend& backend) {
+  const sdk::DeviceContext context = backend.context();
+  if (context.device == sdk::Device::cpu) return measure_cpu(context.executor->width());
+  sdk::Ceilings ceilings{};
+  if (!backend.measure_ceilings(&ceilings).ok()) return {};
+  return {0, ceilings.flops, ceilings.bytes_per_second};
+}
+
+Roof better_of(const Roof& a, const Roof& b) {
+  return {a.threads, std::max(a.flops, b.flops), std::max(a.bytes_per_second, b.bytes_per_second)};
+}
+
+std::string text_of(const Roof& roof) {
+  if (roof.flops <= 0) return {};
+  return fmt::format("roof{}: {:.0f} GFLOP/s of f32 fused multiply-adds, {:.1f} GB/s of reads",
+                     roof.threads > 0 ? fmt::format(" with {} threads", roof.threads) : "", roof.flops * 1e-9,
+                     roof.bytes_per_second * 1e-9);
 }
 
 }  // namespace tessera

@@ -1,15 +1,22 @@
-// What this machine can do at most: f32 fused multiply-adds and memory reads, measured in the same run.
+// What a device can do at most: f32 fused multiply-adds and memory reads, measured in the same run.
 #pragma once
+#include <string>
+
+#include "tessera/sdk/backend.h"
 
 namespace tessera {
 
 struct Roof {
-  int threads;
-  double flops;             // f32, a fused multiply-add counts two
-  double bytes_per_second;  // reading 256 MiB over and over
+  int threads;              // of a CPU; 0 for another device
+  double flops;             // f32, a fused multiply-add counts two; 0 = not known
+  double bytes_per_second;  // reading more than any cache holds
 };
 
-/// Takes about a second.
-Roof measure_roof(int threads);
+/// Of the device a backend computes on. Takes about a second.
+Roof measure_roof(sdk::Backend& backend);
+/// Clocks and neighbours change: the better of two.
+Roof better_of(const Roof& a, const Roof& b);
+/// "roof of 2 threads: 310 GFLOP/s, 21.4 GB/s"; empty where it is not known.
+std::string text_of(const Roof& roof);
 
 }  // namespace tessera

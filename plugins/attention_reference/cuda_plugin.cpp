@@ -20,6 +20,12 @@ class CudaReferenceAttention final : public ReferenceAttention {
     return sdk::guarded([&] { return accept(shape); });
   }
 
+  std::int32_t kernels(sdk::KernelFacts* out, std::int32_t capacity) const noexcept override {
+    sdk::KernelList list(out, capacity);
+    list_kernels(list);
+    return list.count();
+  }
+
   Status run(const sdk::AttentionArgs& args, const sdk::DeviceContext& device) noexcept override {
     return sdk::cuda_status(attend_cuda(args, shape_, sdk::stream_of(device)), "attention_reference: run");
   }

@@ -113,4 +113,8 @@ cudaError_t attend_cuda(const sdk::AttentionArgs& args, const sdk::AttentionShap
   return cudaGetLastError();
 }
 
+void list_kernels(sdk::KernelList& list) {
+  list.add("reference", reinterpret_cast<const void*>(&attend_kernel), kThreads);
+}
+
 }  // namespace tessera_reference

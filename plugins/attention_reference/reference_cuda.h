@@ -3,10 +3,12 @@
 #include <cuda_runtime.h>
 
 #include "tessera/sdk/attention.h"
+#include "tessera/sdk/cuda.h"
 
 namespace tessera_reference {
 
 cudaError_t attend_cuda(const tessera::sdk::AttentionArgs& args, const tessera::sdk::AttentionShape& shape,
                         cudaStream_t stream);
+void list_kernels(tessera::sdk::KernelList& list);
 
 }  // namespace tessera_reference

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "ceilings.h"
 #include "elementwise.h"
 #include "tessera/sdk/cuda.h"
 #include "tessera/sdk/register.h"
@@ -204,6 +205,21 @@ Status CudaBackend::swiglu(const sdk::Matrix& gate_up, const sdk::Matrix& out) n
 Status CudaBackend::gather(const sdk::Matrix& x, const sdk::Matrix* delta, const sdk::PackedRows& rows,
                            const sdk::Matrix& out) noexcept {
   return cuda_status(tessera_cuda::gather(x, delta, rows, out, stream_), "backend cuda: gather");
+}
+
+Status CudaBackend::measure_ceilings(sdk::Ceilings* out) noexcept {
+  constexpr std::size_t kBytes = std::size_t{1} << 30;  // no cache holds a tenth of it
+  *out = {};
+  if (Status status = select(); !status.ok()) return status;
+  void* memory = nullptr;
+  Status status = cuda_status(cudaMalloc(&memory, kBytes), "backend cuda: memory to measure reads with");
+  if (!status.ok()) return status;
+  cudaMemsetAsync(memory, 0, kBytes, stream_);
+  status = cuda_status(
+      tessera_cuda::measure_ceilings(memory, kBytes, static_cast<float*>(memory), processors_, stream_, out),
+      "backend cuda: measuring the device");
+  cudaFree(memory);
+  return status;
 }
 
 Status CudaBackend::capture_begin() noexcept {

@@ -38,6 +38,8 @@ class CudaBackend final : public tessera::sdk::Backend {
   tessera::sdk::Status gather(const tessera::sdk::Matrix& x, const tessera::sdk::Matrix* delta,
                               const tessera::sdk::PackedRows& rows, const tessera::sdk::Matrix& out) noexcept override;
 
+  tessera::sdk::Status measure_ceilings(tessera::sdk::Ceilings* out) noexcept override;
+
   /// begin_step and download stay outside; graphs are kept until the backend is destroyed.
   tessera::sdk::Status capture_begin() noexcept override;
   tessera::sdk::Status capture_end(std::uint64_t* graph) noexcept override;

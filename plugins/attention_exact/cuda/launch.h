@@ -7,6 +7,10 @@
 #include "tessera/sdk/status.h"
 #include "units.h"
 
+namespace tessera::sdk {
+class KernelList;
+}
+
 namespace tessera_exact {
 
 /// One layer of one step. Pointers are in device memory.
@@ -65,6 +69,9 @@ std::int64_t segment_shared_bytes(std::int32_t head_dim);
 /// Raises the kernels' shared-memory limits once.
 tessera::sdk::Status prepare_segments(std::int32_t head_dim);
 
+void list_schedule(tessera::sdk::KernelList& list);
+void list_segments(std::int32_t head_dim, std::int32_t pairs, bool values, tessera::sdk::KernelList& list);
+
 /// Writes the step's units: `singles` of tiles with one segment, then the others. `offsets` is scratch, one a slice.
 tessera::sdk::Status launch_schedule(const SegmentArgs& args, std::int32_t singles, std::int32_t* offsets, Unit* units,
                                      void* stream);
@@ -75,6 +82,7 @@ tessera::sdk::Status launch_segments(const SegmentArgs& args, const UnitRange& r
 
 inline constexpr std::int32_t kShort = 32;
 tessera::sdk::Status launch_short(const StepArgs& args, void* stream);
+void list_short(std::int32_t head_dim, tessera::sdk::KernelList& list);
 
 // The published tiled families (tiled.cuh).
 
@@ -95,5 +103,6 @@ inline constexpr std::int32_t kMostWarps = 32;               // of a block
 
 tessera::sdk::Status prepare_tiled(std::int32_t head_dim, std::int64_t most_shared_bytes);
 tessera::sdk::Status launch_tiled(const TiledArgs& args, bool online, void* stream);
+void list_tiled(const TiledArgs& args, bool online, bool hybrid, tessera::sdk::KernelList& list);
 
 }  // namespace tessera_exact

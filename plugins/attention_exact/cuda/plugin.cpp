@@ -50,6 +50,7 @@ class ExactAttention final : public sdk::Attention {
   const char* variants() const noexcept override { return variant_list(); }
   bool exact() const noexcept override { return variant_.family != Family::online; }
   std::uint64_t fallbacks() const noexcept override { return fallbacks_; }
+  std::int32_t kernels(sdk::KernelFacts* out, std::int32_t capacity) const noexcept override;
 
   Status bind(const sdk::AttentionShape& shape, const sdk::StepLimits& limits, const sdk::DeviceContext& device,
               std::size_t& workspace_bytes) noexcept override;
@@ -64,6 +65,7 @@ class ExactAttention final : public sdk::Attention {
   UnitCounts count_units(const sdk::PackedRows& rows, std::int32_t pairs) const;
   StepArgs step_args(const sdk::AttentionArgs& args) const;
   Status run_segments(const StepArgs& step, void* workspace, void* stream);
+  TiledArgs tiled_args(const StepArgs& step) const;
   Status run_tiled(const StepArgs& step, void* workspace, void* stream);
 
   sdk::Host& host_;
@@ -269,21 +271,41 @@ Status ExactAttention::run_segments(const StepArgs& step, void* workspace, void*
   return {};
 }
 
-Status ExactAttention::run_tiled(const StepArgs& step, void* workspace, void* stream) {
+TiledArgs ExactAttention::tiled_args(const StepArgs& step) const {
   TiledArgs args{
       step, std::min(variant_.query_rows, kMostWarps / group_), variant_.tile_keys, max_rows_, 0, 0, nullptr, nullptr};
   if (variant_.family == Family::automatic) args.tile_rows = 1, args.tile_keys = 32;
   if (variant_.cache) args.table = ceil_div(max_length_, sdk::kPageSize);
-  if (variant_.hybrid) {
-    args.own_k = static_cast<float*>(workspace);
-    args.own_v = args.own_k + std::int64_t{limits_.max_rows} * shape_.num_kv_heads * shape_.head_dim;
-  }
   const bool online = variant_.family == Family::online;
   args.capacity = segments_of(max_length_) * sdk::kAttentionSegment;
   if (tiled_shared_bytes(args, online) > std::min(most_shared_, kMostSharedBytes))
     args.capacity = sdk::kAttentionSegment;
   if (tiled_shared_bytes(args, online) > most_shared_) args.table = 0;  // a table too long to copy is read where it is
-  return launch_tiled(args, online, stream);
+  return args;
+}
+
+Status ExactAttention::run_tiled(const StepArgs& step, void* workspace, void* stream) {
+  TiledArgs args = tiled_args(step);
+  if (variant_.hybrid) {
+    args.own_k = static_cast<float*>(workspace);
+    args.own_v = args.own_k + std::int64_t{limits_.max_rows} * shape_.num_kv_heads * shape_.head_dim;
+  }
+  return launch_tiled(args, variant_.family == Family::online, stream);
+}
+
+std::int32_t ExactAttention::kernels(sdk::KernelFacts* out, std::int32_t capacity) const noexcept {
+  sdk::KernelList list(out, capacity);
+  if (short_) {
+    list_short(shape_.head_dim, list);
+  } else if (segments_) {
+    if (listed_) list_schedule(list);
+    for (const UnitRange& range : ranges_) list_segments(shape_.head_dim, pairs_, range.values, list);
+  } else {
+    StepArgs step{};
+    step.group = group_, step.head_dim = shape_.head_dim;
+    list_tiled(tiled_args(step), variant_.family == Family::online, variant_.hybrid, list);
+  }
+  return list.count();
 }
 
 }  // namespace tessera_exact

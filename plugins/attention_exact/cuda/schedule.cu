@@ -101,4 +101,8 @@ sdk::Status launch_schedule(const SegmentArgs& args, std::int32_t singles, std::
   return sdk::cuda_status(cudaGetLastError(), "attention_exact: launching the schedule kernel");
 }
 
+void list_schedule(sdk::KernelList& list) {
+  list.add("schedule", reinterpret_cast<const void*>(&schedule_kernel), kThreads);
+}
+
 }  // namespace tessera_exact

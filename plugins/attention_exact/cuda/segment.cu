@@ -118,6 +118,12 @@ sdk::Status launch(const SegmentArgs& args, const UnitRange& range, cudaStream_t
 }
 
 template <class S>
+void list(bool values, sdk::KernelList& list) {
+  list.add("segment score", reinterpret_cast<const void*>(&score_kernel<S>), S::kThreads, sizeof(Tile<S>));
+  if (values) list.add("segment value", reinterpret_cast<const void*>(&value_kernel<S>), S::kThreads, sizeof(Tile<S>));
+}
+
+template <class S>
 sdk::Status allow_shared_memory() {
   for (const void* kernel :
        {reinterpret_cast<const void*>(&score_kernel<S>), reinterpret_cast<const void*>(&value_kernel<S>)}) {
@@ -141,6 +147,24 @@ sdk::Status with_dim(std::int32_t head_dim, Body&& body) {
   }
 }
 
+/// Two keys a lane read each query half as often; one key a lane has twice the threads, which hides the waits of a
+/// tile of several segments better (docs/benchmarks.md). More than 64 components of two keys do not fit registers.
+constexpr int lane_keys(int head_dim, bool several_segments) {
+  return head_dim <= 32 || (head_dim <= 64 && !several_segments) ? 2 : 1;
+}
+
+template <int kDim, bool kSeveralSegments, int kPairs>
+using ShapeOf = Shape<kDim, kPairs, lane_keys(kDim, kSeveralSegments)>;
+
+/// Calls body<Shape>() for every kernel of a head_dim.
+template <int kDim, class Body>
+void for_each_shape(Body&& body) {
+  body.template operator()<ShapeOf<kDim, false, kManyPairs>>();
+  body.template operator()<ShapeOf<kDim, false, kFewPairs>>();
+  body.template operator()<ShapeOf<kDim, true, kManyPairs>>();
+  body.template operator()<ShapeOf<kDim, true, kFewPairs>>();
+}
+
 }  // namespace
 
 bool segments_serve(std::int32_t head_dim, std::int32_t group) {
@@ -150,7 +174,8 @@ bool segments_serve(std::int32_t head_dim, std::int32_t group) {
 std::int64_t segment_shared_bytes(std::int32_t head_dim) {
   std::int64_t bytes = INT64_MAX;
   const auto status = with_dim(head_dim, [&]<int kDim>() -> sdk::Status {
-    bytes = sizeof(Tile<Shape<kDim, kManyPairs>>);
+    bytes = 0;
+    for_each_shape<kDim>([&]<class S>() { bytes = std::max<std::int64_t>(bytes, sizeof(Tile<S>)); });
     return {};
   });
   return status.ok() ? bytes : INT64_MAX;
@@ -158,16 +183,39 @@ std::int64_t segment_shared_bytes(std::int32_t head_dim) {
 
 sdk::Status prepare_segments(std::int32_t head_dim) {
   return with_dim(head_dim, []<int kDim>() -> sdk::Status {
-    const auto many = allow_shared_memory<Shape<kDim, kManyPairs>>();
-    return many.ok() ? allow_shared_memory<Shape<kDim, kFewPairs>>() : many;
+    sdk::Status status;
+    for_each_shape<kDim>([&]<class S>() {
+      if (status.ok()) status = allow_shared_memory<S>();
+    });
+    return status;
   });
 }
 
+namespace {
+
+/// Calls body<Shape>() for the kernels that serve a range.
+template <class Body>
+sdk::Status with_shape(std::int32_t head_dim, std::int32_t pairs, bool values, Body&& body) {
+  return with_dim(head_dim, [&]<int kDim>() -> sdk::Status {
+    if (values)
+      return pairs == kFewPairs ? body.template operator()<ShapeOf<kDim, true, kFewPairs>>()
+                                : body.template operator()<ShapeOf<kDim, true, kManyPairs>>();
+    return pairs == kFewPairs ? body.template operator()<ShapeOf<kDim, false, kFewPairs>>()
+                              : body.template operator()<ShapeOf<kDim, false, kManyPairs>>();
+  });
+}
+
+}  // namespace
+
 sdk::Status launch_segments(const SegmentArgs& args, const UnitRange& range, std::int32_t pairs, void* stream) {
-  return with_dim(args.head_dim, [&]<int kDim>() -> sdk::Status {
-    const auto on = static_cast<cudaStream_t>(stream);
-    return pairs == kFewPairs ? launch<Shape<kDim, kFewPairs>>(args, range, on)
-                              : launch<Shape<kDim, kManyPairs>>(args, range, on);
+  return with_shape(args.head_dim, pairs, range.values,
+                    [&]<class S>() { return launch<S>(args, range, static_cast<cudaStream_t>(stream)); });
+}
+
+void list_segments(std::int32_t head_dim, std::int32_t pairs, bool values, sdk::KernelList& facts) {
+  (void)with_shape(head_dim, pairs, values, [&]<class S>() -> sdk::Status {
+    list<S>(values, facts);
+    return {};
   });
 }
 

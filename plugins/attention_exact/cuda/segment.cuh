@@ -19,12 +19,13 @@ inline constexpr int kSegment = sdk::kAttentionSegment;
 inline constexpr int kTrees = kSegment / 32;
 inline constexpr int kScoreStride = kSegment + 4;  // floats: rows start in different banks
 
-/// What a kernel is compiled for. `kPairs` is the most (row, head) pairs of a unit.
-template <int kDim_, int kPairs_>
+/// What a kernel is compiled for. `kPairs` is the most (row, head) pairs of a unit; `kLaneKeys` are the keys in the
+/// registers of one lane.
+template <int kDim_, int kPairs_, int kLaneKeys_>
 struct Shape {
   static constexpr int kDim = kDim_;
   static constexpr int kPairs = kPairs_;
-  static constexpr int kLaneKeys = kDim <= 64 ? 2 : 1;        // keys in the registers of one lane
+  static constexpr int kLaneKeys = kLaneKeys_;
   static constexpr int kWarps = kSegment / (32 * kLaneKeys);  // together they hold a segment
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kBlocks = kDim <= 64 ? 2 : 1;  // of a multiprocessor

@@ -74,18 +74,27 @@ __global__ __launch_bounds__(32 * kWarps) void short_kernel(const StepArgs args)
     args.out[row * args.out_stride + head * kDim + lane + 32 * i] = __fmul_rn(sums[i], inverse);
 }
 
+using Kernel = void (*)(const StepArgs);
+
+Kernel kernel_of(std::int32_t head_dim) {
+  switch (head_dim) {
+    case 32: return short_kernel<32>;
+    case 64: return short_kernel<64>;
+    case 96: return short_kernel<96>;
+    default: return short_kernel<128>;
+  }
+}
+
 }  // namespace
 
 sdk::Status launch_short(const StepArgs& args, void* stream) {
   const auto blocks = static_cast<unsigned>((args.num_rows * args.q_heads + kWarps - 1) / kWarps);
-  const auto on = static_cast<cudaStream_t>(stream);
-  switch (args.head_dim) {
-    case 32: short_kernel<32><<<blocks, 32 * kWarps, 0, on>>>(args); break;
-    case 64: short_kernel<64><<<blocks, 32 * kWarps, 0, on>>>(args); break;
-    case 96: short_kernel<96><<<blocks, 32 * kWarps, 0, on>>>(args); break;
-    default: short_kernel<128><<<blocks, 32 * kWarps, 0, on>>>(args); break;
-  }
+  kernel_of(args.head_dim)<<<blocks, 32 * kWarps, 0, static_cast<cudaStream_t>(stream)>>>(args);
   return sdk::cuda_status(cudaGetLastError(), "attention_exact: launching the kernel of short rows");
+}
+
+void list_short(std::int32_t head_dim, sdk::KernelList& list) {
+  list.add("short rows", reinterpret_cast<const void*>(kernel_of(head_dim)), 32 * kWarps);
 }
 
 }  // namespace tessera_exact

@@ -103,6 +103,8 @@ __global__ void online_kernel(const TiledArgs args) {
     if (const int d = lane + 32 * i; d < args.head_dim) out[d] = __fdiv_rn(total.part[i], sum);
 }
 
+constexpr int kCopyThreads = 128;
+
 /// hybrid: the step's own K and V side by side, so that they are read without the page table.
 __global__ void copy_own_rows(const TiledArgs args) {
   const int row = static_cast<int>(blockIdx.x), width = args.kv_heads * args.head_dim;
@@ -159,7 +161,7 @@ sdk::Status prepare_tiled(std::int32_t head_dim, std::int64_t most_shared_bytes)
 
 sdk::Status launch_tiled(const TiledArgs& args, bool online, void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
-  if (args.own_k != nullptr) copy_own_rows<<<static_cast<unsigned>(args.num_rows), 128, 0, on>>>(args);
+  if (args.own_k != nullptr) copy_own_rows<<<static_cast<unsigned>(args.num_rows), kCopyThreads, 0, on>>>(args);
   const dim3 grid(static_cast<unsigned>(args.kv_heads),
                   static_cast<unsigned>((args.max_rows + args.tile_rows - 1) / args.tile_rows),
                   static_cast<unsigned>(args.num_slices));
@@ -167,6 +169,13 @@ sdk::Status launch_tiled(const TiledArgs& args, bool online, void* stream) {
   kernel_of(args.head_dim, args.tile_keys,
             online)<<<grid, threads, static_cast<std::size_t>(tiled_shared_bytes(args, online)), on>>>(args);
   return sdk::cuda_status(cudaGetLastError(), "attention_exact: launching a tiled kernel");
+}
+
+void list_tiled(const TiledArgs& args, bool online, bool hybrid, sdk::KernelList& list) {
+  if (hybrid) list.add("own rows", reinterpret_cast<const void*>(&copy_own_rows), kCopyThreads);
+  list.add(online ? "tiled online" : "tiled exact",
+           reinterpret_cast<const void*>(kernel_of(args.head_dim, args.tile_keys, online)),
+           32 * args.tile_rows * args.group, static_cast<std::size_t>(tiled_shared_bytes(args, online)));
 }
 
 }  // namespace tessera_exact

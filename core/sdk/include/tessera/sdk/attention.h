@@ -32,6 +32,16 @@ struct AttentionArgs {
   std::int64_t scores_stride;
 };
 
+/// One kernel of a planned step on a GPU, for reports.
+struct KernelFacts {
+  const char* name;  // static storage
+  std::int32_t threads;
+  std::int32_t registers;     // of a thread
+  std::int64_t shared_bytes;  // of a block, static and dynamic
+  std::int32_t blocks;        // that a multiprocessor holds at a time
+  double occupancy;           // its share of the multiprocessor's threads, 0..1
+};
+
 /// One object per model; every call comes from the engine thread.
 ///
 ///   create -> bind -> (plan -> run x layers)* -> destroy
@@ -48,6 +58,11 @@ class Attention {
   virtual bool exact() const noexcept { return true; }
   /// Calls of `run` that a slower kernel than the one asked for had to serve. Its bits are the same.
   virtual std::uint64_t fallbacks() const noexcept { return 0; }
+  /// Kernels that `run` launches for the step planned last, in order; writes at most `capacity` and returns how many.
+  virtual std::int32_t kernels(KernelFacts* out, std::int32_t capacity) const noexcept {
+    (void)out, (void)capacity;
+    return 0;
+  }
 
   /// [control] Once. Refuses a shape it cannot serve, and says why. Device memory is claimed here and nowhere else;
   /// `workspace_bytes` is lent back on every run.

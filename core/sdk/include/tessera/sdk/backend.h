@@ -48,6 +48,12 @@ struct RotaryArgs {
   PackedRows rows;  // device pointers
 };
 
+/// What a device can do at most, measured on it.
+struct Ceilings {
+  double flops;             // f32 a second, a fused multiply-add counts two
+  double bytes_per_second;  // read from its memory
+};
+
 /// Every call comes from the engine thread. Pointers named "device" are in the backend's memory (host memory on a CPU).
 ///
 ///   create -> bind -> allocate/prepare... -> (begin_step -> operations -> download)* -> destroy
@@ -85,6 +91,12 @@ class Backend {
   virtual Status swiglu(const Matrix& gate_up, const Matrix& out) noexcept = 0;
   /// [step] out[i] = x[rows.logit_rows[i]] + delta[rows.logit_rows[i]] (delta may be null).
   virtual Status gather(const Matrix& x, const Matrix* delta, const PackedRows& rows, const Matrix& out) noexcept = 0;
+
+  /// [control] Optional: the roofs that benchmarks print; takes less than a second.
+  virtual Status measure_ceilings(Ceilings* out) noexcept {
+    *out = {};
+    return fail(Code::unsupported, "this backend does not measure its device");
+  }
 
   /// [step] Optional (kGraphCapturable): record what follows, then replay it. Keys and buckets are the caller's.
   virtual Status capture_begin() noexcept { return fail(Code::unsupported, "this backend records no graphs"); }

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "tessera/sdk/attention.h"
 #include "tessera/sdk/device.h"
 #include "tessera/sdk/status.h"
 
@@ -26,6 +27,36 @@ inline Status cuda_status(cudaError_t error, const char* what) noexcept {
 inline cudaStream_t stream_of(const DeviceContext& context) noexcept {
   return static_cast<cudaStream_t>(context.stream);
 }
+
+/// What a report needs to know of a kernel on the current device. Zeros where CUDA does not answer.
+inline KernelFacts kernel_facts(const char* name, const void* kernel, int threads, std::size_t dynamic_bytes) noexcept {
+  cudaFuncAttributes attributes{};
+  int blocks = 0, device = 0, most = 1;
+  cudaFuncGetAttributes(&attributes, kernel);
+  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, dynamic_bytes);
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&most, cudaDevAttrMaxThreadsPerMultiProcessor, device);
+  return {name,
+          threads,
+          attributes.numRegs,
+          static_cast<std::int64_t>(attributes.sharedSizeBytes + dynamic_bytes),
+          blocks,
+          static_cast<double>(blocks) * threads / most};
+}
+
+/// The kernels of a step, for Attention::kernels.
+class KernelList {
+ public:
+  KernelList(KernelFacts* out, std::int32_t capacity) : out_(out), capacity_(capacity) {}
+  void add(const char* name, const void* kernel, int threads, std::size_t dynamic_bytes = 0) noexcept {
+    if (count_ < capacity_) out_[count_++] = kernel_facts(name, kernel, threads, dynamic_bytes);
+  }
+  std::int32_t count() const noexcept { return count_; }
+
+ private:
+  KernelFacts* out_;
+  std::int32_t capacity_, count_ = 0;
+};
 
 #if defined(__CUDACC__)
 
