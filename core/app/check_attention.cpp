@@ -155,6 +155,10 @@ void add_check_attention(CLI::App& check, int& exit_code) {
   command->add_option("--seed", options->check.seed, "Of all contents and random cases")->capture_default_str();
   command->add_option("--variant", options->check.variants, "Only these, separated by commas (default: all)")
       ->delimiter(',');
+  command
+      ->add_option("--most-pairs", options->check.most_pairs,
+                   "Leave out cases of more (row, key) pairs than this, for tools that make a run slow")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--golden,--cross-device", options->golden,
                       "Compare the reference's output hashes with this file, from here or from another device");
   command->add_option("--write-golden", options->write_golden, "Write the reference's output hashes to this file");

@@ -13,7 +13,7 @@ namespace {
 struct Options {
   ConfigOptions config;
   std::vector<std::string> files;
-  std::int32_t limit = 0;
+  EvaluateOptions evaluate;
   bool json = false;
 };
 
@@ -23,7 +23,7 @@ int run(const Options& options) {
   auto config = options.config.load();
   if (!config.ok()) return report(config.status());
   Registry registry = make_registry(*config);
-  auto result = evaluate(*config, registry, options.files, options.limit);
+  auto result = evaluate(*config, registry, options.files, options.evaluate);
   if (!result.ok()) return report(result.status());
   if (options.json) {
     nlohmann::ordered_json json = nlohmann::ordered_json::object();
@@ -31,14 +31,16 @@ int run(const Options& options) {
       json[task.name] = {{"prompts", task.prompts},
                          {"accuracy", task.accuracy()},
                          {"cross_entropy", task.cross_entropy()},
-                         {"answer_tokens", task.answer_tokens}};
+                         {"answer_tokens", task.answer_tokens},
+                         {"mean_loops", task.mean_loops}};
     fmt::print("{}\n", json.dump(2));
     return 0;
   }
-  Table table({"task", "prompts", "accuracy", "nats/token", "answer tokens"});
+  Table table({"task", "prompts", "accuracy", "nats/token", "answer tokens", "loops"});
   for (const TaskScore& task : *result)
     table.add({task.name, std::to_string(task.prompts), percent(task.accuracy()),
-               fmt::format("{:.4f}", task.cross_entropy()), std::to_string(task.answer_tokens)});
+               fmt::format("{:.4f}", task.cross_entropy()), std::to_string(task.answer_tokens),
+               fmt::format("{:.2f}", task.mean_loops)});
   fmt::print("{}", table.text());
   return 0;
 }
@@ -50,7 +52,16 @@ void add_eval(CLI::App& root, int& exit_code) {
   auto options = std::make_shared<Options>();
   options->config.add_to(*command);
   command->add_option("data", options->files, "JSON lines files")->required();
-  command->add_option("--limit", options->limit, "Prompts of each task (0 = all)")->capture_default_str();
+  command->add_option("--limit", options->evaluate.limit, "Prompts of each task (0 = all)")->capture_default_str();
+  EvaluateOptions& loops = options->evaluate;
+  command->add_option("--max-loops", loops.max_loops, "Looped models: loops of every token at most; 0 = all");
+  command->add_option("--min-loops", loops.min_loops, "Looped models: loops of a decoded token at least")
+      ->capture_default_str();
+  command->add_option("--exit-threshold", loops.exit_threshold,
+                      "Looped models: a decoded token ends once its exit probability sums up to this; 1 = never "
+                      "(default: the model's)");
+  command->add_option("--decode-tail", loops.decode_tail, "With exits: last prompt tokens that count as decoded")
+      ->capture_default_str();
   command->add_flag("--json", options->json, "For programs");
   command->callback([options, &exit_code] { exit_code = run(*options); });
 }

@@ -70,6 +70,8 @@ struct Options {
   double top_p = 1;
   double min_p = 0;
   std::optional<std::uint64_t> seed;
+  std::int32_t max_loops = 0, min_loops = 1;
+  double exit_threshold = -1;
   std::vector<std::string> stops;
 };
 
@@ -92,6 +94,9 @@ int run(const Options& options) {
   view.sampling.min_p = options.min_p;
   view.sampling.has_seed = options.seed.has_value();
   view.sampling.seed = options.seed.value_or(0);
+  view.max_loops = options.max_loops;
+  view.min_loops = options.min_loops;
+  view.exit_threshold = options.exit_threshold;
   const std::vector<std::string_view> stops(options.stops.begin(), options.stops.end());
   view.stops = stops;
 
@@ -119,6 +124,12 @@ void add_run(CLI::App& root, int& exit_code) {
   command->add_option("--min-p", options->min_p, "0 is off")->capture_default_str();
   command->add_option("--seed", options->seed, "The same seed gives the same answer");
   command->add_option("--stop", options->stops, "End the answer before this text (repeatable)");
+  command->add_option("--max-loops", options->max_loops, "Looped models: loops of every token at most; 0 = all");
+  command->add_option("--min-loops", options->min_loops, "Looped models: loops of a generated token at least")
+      ->capture_default_str();
+  command->add_option("--exit-threshold", options->exit_threshold,
+                      "Looped models: a generated token ends once its exit probability sums up to this; 1 = never "
+                      "(default: the model's)");
   command->callback([options, &exit_code] { exit_code = run(*options); });
 }
 

@@ -104,8 +104,7 @@ Status check_cases(const Config& config, Registry& registry, const std::vector<A
 }
 
 Status check_default_geometry(const Config& config, Registry& registry, const std::vector<AttentionCase>& cases,
-                              AttentionReport& report, Progress& progress) {
-  const auto small = invariance_cases(report.seed);
+                              const std::vector<AttentionCase>& small, AttentionReport& report, Progress& progress) {
   auto all = cases;
   all.insert(all.end(), small.begin(), small.end());
   auto session = open_session(config, registry, {}, limits_for(all), report);
@@ -196,14 +195,18 @@ Result<AttentionReport> check_attention(const Config& config, Registry& registry
   TESSERA_TRY(list_variants(config, registry, options.variants, report));
   auto cases = fixed_cases(options.seed);
   for (std::int32_t i = 0; i < options.fuzz; ++i) cases.push_back(fuzz_case(options.seed, i));
-  const auto shapes = geometry_cases(options.seed), far = long_cases(options.seed);
+  auto shapes = geometry_cases(options.seed), far = long_cases(options.seed), small = invariance_cases(options.seed);
+  for (auto* list : {&cases, &shapes, &far, &small})
+    std::erase_if(*list, [&](const AttentionCase& one) {
+      return options.most_pairs > 0 && causal_pairs(one.slices) > options.most_pairs;
+    });
   std::int64_t pairs = 0;
   const auto add = [&](const std::vector<AttentionCase>& list, std::int64_t times) {
     for (const AttentionCase& one : list) pairs += times * causal_pairs(one.slices);
   };
-  add(cases, 1), add(shapes, 1), add(far, 1), add(invariance_cases(options.seed), 8);
+  add(cases, 1), add(shapes, 1), add(far, 1), add(small, 8);
   Progress progress("checking attention", pairs * static_cast<std::int64_t>(report.variants.size()));
-  TESSERA_TRY(check_default_geometry(config, registry, cases, report, progress));
+  TESSERA_TRY(check_default_geometry(config, registry, cases, small, report, progress));
   TESSERA_TRY(check_cases(config, registry, shapes, report, progress));
   TESSERA_TRY(check_cases(config, registry, far, report, progress));
   progress.finish();

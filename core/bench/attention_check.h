@@ -15,6 +15,7 @@ struct AttentionCheckOptions {
   std::uint64_t seed = 20260908;
   std::int32_t fuzz = 16;
   std::vector<std::string> variants;  // of variants(); empty = all of them
+  std::int64_t most_pairs = 0;        // leave out cases of more (row, key) pairs, for slow tools; 0 = none
 };
 
 /// One kind of comparison of one variant.

@@ -33,6 +33,16 @@ std::vector<std::int32_t> random_prompt(Random& random, std::int32_t length, std
   return tokens;
 }
 
+/// Neighbours of different depths: all loops, exits at two thresholds, one loop less, and decoded prompt ends.
+LoopParams loops_of(std::int32_t loops, std::int32_t index) {
+  LoopParams params{.max = loops};
+  if (loops == 1) return params;
+  if (index % 4 == 1) params.exit_threshold = 0.5f, params.decode_tail = index % 3;
+  if (index % 4 == 2) params.max = loops - 1;
+  if (index % 4 == 3) params.exit_threshold = 0.8f, params.min = 2;
+  return params;
+}
+
 Requests ragged(const Bench& bench, std::int32_t count, std::uint64_t stream, double temperature) {
   Random random(bench.seed, stream);
   Requests requests;
@@ -44,6 +54,7 @@ Requests ragged(const Bench& bench, std::int32_t count, std::uint64_t stream, do
     request.max_tokens = 2 + static_cast<std::int32_t>(random.below(kGenerated - 1));
     request.sampling.temperature = temperature;
     request.sampling.seed = random.bits();
+    request.loops = loops_of(bench.runner.spec().loops, i);
     requests.push_back(request);
   }
   return requests;
@@ -61,7 +72,7 @@ Result<std::vector<Trace>> alone(Runner& runner, const Requests& requests) {
                                          .chunk_cap = 0,
                                          .max_queue = 1,
                                          .max_context = runner.max_context(),
-                                         .depths = 1,
+                                         .depths = runner.spec().loops,
                                          .prefix_cache = false}};
     auto simulation = simulate(runner, std::span(&request, 1), options);
     if (!simulation.ok()) return simulation.status();
@@ -171,7 +182,8 @@ Status check_prefix_hits(Bench& bench) {
       requests[i].prompt.insert(requests[i].prompt.end(), own.begin(), own.end());
       requests[i].max_tokens = kGenerated;
       requests[i].sampling.temperature = 0;
-      requests[i].arrive_step = static_cast<std::int32_t>(i) * 2;
+      requests[i].loops.max = bench.runner.spec().loops;
+      requests[i].arrive_step = static_cast<std::int32_t>(i) * 2 * requests[i].loops.max;
     }
     auto wanted = alone(bench.runner, requests);
     if (!wanted.ok()) return wanted.status();
@@ -207,11 +219,13 @@ Status check_paged(Bench& bench) {
       request.prompt = random_prompt(random, 30, bench.runner.spec().vocab);
       request.max_tokens = 40;
       request.sampling.temperature = 0;
+      request.loops = loops_of(bench.runner.spec().loops, i);
       tight.push_back(request);
     }
     auto lone = alone(bench.runner, tight);
     if (!lone.ok()) return lone.status();
-    SimulationOptions options{.limits = bench.limits, .pages = std::min(9, bench.runner.num_pages())};
+    SimulationOptions options{.limits = bench.limits,
+                              .pages = std::min(9 * bench.runner.spec().loops, bench.runner.num_pages())};
     options.limits.prefix_cache = cache;
     const std::string name = cache ? "preempted, prefix cache on" : "preempted and recomputed";
     TESSERA_TRY(check_case(bench, bench.runner, "paged", name, tight, *lone, options,
@@ -243,6 +257,73 @@ Status check_sampling(Bench& bench) {
   for (std::size_t i = 0; i < requests.size(); ++i) requests[i].arrive_step = static_cast<std::int32_t>(i);
   return check_case(bench, bench.runner, "sampling", "seeded, staggered arrivals", requests, *wanted,
                     {.limits = bench.limits});
+}
+
+/// The same tokens at other loops have other KV: none of it may be handed on.
+Status check_other_loops(Bench& bench) {
+  const std::int32_t loops = bench.runner.spec().loops;
+  Random random(bench.seed, 1000);
+  const auto prompt = random_prompt(random, 50, bench.runner.spec().vocab);
+  Requests requests(static_cast<std::size_t>(loops));
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].prompt = prompt;
+    requests[i].max_tokens = kGenerated;
+    requests[i].sampling.temperature = 0;
+    requests[i].loops.max = static_cast<std::int32_t>(i) + 1;
+    requests[i].arrive_step = static_cast<std::int32_t>(i) * 8;
+  }
+  auto wanted = alone(bench.runner, requests);
+  if (!wanted.ok()) return wanted.status();
+  SimulationOptions options{.limits = bench.limits};
+  options.limits.prefix_cache = true;
+  return check_case(bench, bench.runner, "loops", "one prompt at every number of loops", requests, *wanted, options,
+                    [](const Simulation& simulation, CheckRow& row) {
+                      if (simulation.stats.prefix_hit_tokens != 0) row.failure = "KV of other loops was handed on";
+                    });
+}
+
+/// An answer whose tokens left early becomes part of a prompt whose tokens run all loops.
+Status check_answer_as_prompt(Bench& bench) {
+  const std::int32_t loops = bench.runner.spec().loops;
+  Random random(bench.seed, 1001);
+  Requests requests(1);
+  requests[0].prompt = random_prompt(random, 33, bench.runner.spec().vocab);
+  requests[0].max_tokens = 40;
+  requests[0].sampling.temperature = 0;
+  requests[0].loops = {.max = loops, .min = 1, .exit_threshold = 0.5f};
+  auto first = alone(bench.runner, requests);
+  if (!first.ok()) return first.status();
+  SimulatedRequest again = requests[0];
+  again.prompt.insert(again.prompt.end(), (*first)[0].tokens.begin(), (*first)[0].tokens.end());
+  again.max_tokens = kGenerated;
+  again.loops = {.max = loops};
+  again.arrive_step = 41 * loops;
+  requests.push_back(again);
+  auto wanted = alone(bench.runner, requests);
+  if (!wanted.ok()) return wanted.status();
+  SimulationOptions options{.limits = bench.limits};
+  options.limits.prefix_cache = true;
+  return check_case(bench, bench.runner, "loops", "an answer with exits becomes a prompt", requests, *wanted, options,
+                    [](const Simulation& simulation, CheckRow& row) {
+                      row.note = fmt::format("{} tokens hit", simulation.stats.prefix_hit_tokens);
+                      if (simulation.stats.prefix_hit_tokens != 32) row.failure = "expected 32 tokens of the prompt";
+                    });
+}
+
+Status check_loops(Bench& bench) {
+  if (bench.runner.spec().loops == 1) return {};
+  TESSERA_TRY(check_other_loops(bench));
+  TESSERA_TRY(check_answer_as_prompt(bench));
+  const Requests requests = ragged(bench, 12, 1002, 0.7);
+  auto wanted = alone(bench.runner, requests);
+  if (!wanted.ok()) return wanted.status();
+  return check_case(bench, bench.runner, "loops", "rows of all depths in one step", requests, *wanted,
+                    {.limits = bench.limits}, [](const Simulation& simulation, CheckRow& row) {
+                      std::int32_t kinds = 0;
+                      for (const std::int64_t rows : simulation.stats.decoded_loops) kinds += rows > 0 ? 1 : 0;
+                      row.note = fmt::format("decoded rows left after {} different numbers of loops", kinds);
+                      if (kinds < 3) row.failure = "too few of them";
+                    });
 }
 
 /// The larger geometry on this device against the CPU.
@@ -290,7 +371,7 @@ Status check_kernels(Bench& bench) {
 }  // namespace
 
 const std::vector<std::string>& check_suites() {
-  static const std::vector<std::string> suites{"batch", "prefill", "packed", "paged", "sampling", "kernels"};
+  static const std::vector<std::string> suites{"batch", "prefill", "packed", "paged", "sampling", "loops", "kernels"};
   return suites;
 }
 
@@ -302,7 +383,7 @@ Result<std::vector<CheckRow>> run_checks(const Config& config, Registry& registr
   auto runner = Runner::open(wide, registry, {});
   if (!runner.ok()) return runner.status();
   std::vector<CheckRow> rows;
-  constexpr std::int64_t kCases = 16 + 10 + 8 + 18 + 3 + 6;
+  constexpr std::int64_t kCases = 16 + 10 + 8 + 18 + 3 + 3 + 6;
   Progress progress("checking", kCases);
   SchedulerLimits limits = scheduler_limits(wide, **runner);
   limits.prefix_cache = false;
@@ -315,6 +396,7 @@ Result<std::vector<CheckRow>> run_checks(const Config& config, Registry& registr
   if (wants("packed")) TESSERA_TRY(check_packed(bench));
   if (wants("paged")) TESSERA_TRY(check_paged(bench));
   if (wants("sampling")) TESSERA_TRY(check_sampling(bench));
+  if (wants("loops")) TESSERA_TRY(check_loops(bench));
   if (wants("kernels")) TESSERA_TRY(check_kernels(bench));
   return rows;
 }

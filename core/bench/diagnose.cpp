@@ -16,10 +16,10 @@ namespace tessera {
 namespace {
 
 /// One step of one sequence, alone on the first pages of the pool.
-StepPlan step_of(std::int32_t first_position, std::vector<std::int32_t> tokens) {
+StepPlan step_of(std::int32_t first_position, std::vector<std::int32_t> tokens, std::int32_t loops) {
   const auto end = static_cast<std::size_t>(first_position) + tokens.size();
   PlanSlice slice{1, first_position, std::move(tokens), {}, true};
-  slice.pages.resize((end + sdk::kPageSize - 1) / sdk::kPageSize);
+  slice.pages.resize((end + sdk::kPageSize - 1) / sdk::kPageSize * static_cast<std::size_t>(loops));
   std::iota(slice.pages.begin(), slice.pages.end(), 0);
   StepPlan plan;
   plan.slices.push_back(std::move(slice));
@@ -71,7 +71,7 @@ class Pair {
     bool differed = false;
     std::vector<std::int32_t> next = prompt;
     for (std::int32_t step = 0, first = 0; step < options_.max_tokens; ++step) {
-      const StepPlan plan = step_of(first, next);
+      const StepPlan plan = step_of(first, next, reference_.spec().loops);
       TESSERA_TRY(reference_.run(plan, wanted_));
       TESSERA_TRY(variant_.run(plan, found_));
       first += static_cast<std::int32_t>(next.size());

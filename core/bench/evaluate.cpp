@@ -8,7 +8,9 @@
 
 #include "base/progress.h"
 #include "bench/score.h"
+#include "bench/simulate.h"
 #include "engine/engine.h"
+#include "engine/validate.h"
 
 namespace tessera {
 namespace {
@@ -62,30 +64,72 @@ Status read_items(const std::string& file, const Tokenizer& tokenizer, std::int3
   return {};
 }
 
-Status cross_entropies(Runner& runner, const std::vector<Item>& items, std::vector<TaskScore>& tasks) {
+void add_nats(const Item& item, std::size_t index, std::span<const float> logits, TaskScore& task) {
+  task.nats += negative_log_likelihood(logits, item.answer[index]);
+  ++task.answer_tokens;
+}
+
+/// All positions of a text run the same loops: whole texts at once.
+Status prefilled_cross_entropies(Runner& runner, const std::vector<Item>& items, std::int32_t loops,
+                                 std::vector<TaskScore>& tasks) {
   Progress progress("cross-entropy", static_cast<std::int64_t>(items.size()));
   for (const Item& item : items) {
     std::vector<std::int32_t> tokens = item.prompt;
     tokens.insert(tokens.end(), item.answer.begin(), item.answer.end());
     const auto first = static_cast<std::int32_t>(item.prompt.size()) - 1;
-    TESSERA_TRY(score(
-        runner, std::span(tokens).first(tokens.size() - 1), [&](std::int32_t position, std::span<const float> logits) {
-          if (position < first) return;
-          tasks[item.task].nats += negative_log_likelihood(logits, tokens[static_cast<std::size_t>(position) + 1]);
-          ++tasks[item.task].answer_tokens;
-        }));
+    const auto visit = [&](std::int32_t position, std::span<const float> logits) {
+      if (position >= first) add_nats(item, static_cast<std::size_t>(position - first), logits, tasks[item.task]);
+    };
+    TESSERA_TRY(score(runner, std::span(tokens).first(tokens.size() - 1), visit, loops));
     progress.advance(1);
   }
   return {};
 }
 
-Status accuracies(Engine& engine, const std::vector<Item>& items, std::vector<TaskScore>& tasks) {
+/// Answers decoded token by token, each forced to be the expected one.
+Status decoded_cross_entropies(Runner& runner, const std::vector<Item>& items, const SchedulerLimits& limits,
+                               const LoopParams& loops, std::vector<TaskScore>& tasks) {
+  Progress progress("cross-entropy", static_cast<std::int64_t>(items.size()));
+  const auto vocab = static_cast<std::size_t>(runner.spec().vocab);
+  std::vector<std::int64_t> rows(tasks.size()), rows_loops(tasks.size());
+  for (std::size_t begin = 0; begin < items.size();) {
+    std::vector<SimulatedRequest> requests;
+    std::size_t end = begin;
+    for (; end < items.size() && std::ssize(requests) < limits.max_batch && items[end].task == items[begin].task; ++end)
+      requests.push_back({.prompt = items[end].prompt,
+                          .sampling = {},
+                          .max_tokens = static_cast<std::int32_t>(items[end].answer.size()),
+                          .loops = loops,
+                          .forced = items[end].answer});
+    auto simulation = simulate(runner, requests, {.limits = limits});
+    if (!simulation.ok()) return simulation.status();
+    const std::size_t task = items[begin].task;
+    for (std::size_t i = begin; i < end; ++i)
+      for (std::size_t token = 0; token < items[i].answer.size(); ++token)
+        add_nats(items[i], token, std::span(simulation->traces[i - begin].logits).subspan(vocab * token, vocab),
+                 tasks[task]);
+    for (std::size_t depth = 0; depth < simulation->stats.decoded_loops.size(); ++depth) {
+      rows[task] += simulation->stats.decoded_loops[depth];
+      rows_loops[task] += simulation->stats.decoded_loops[depth] * static_cast<std::int64_t>(depth + 1);
+    }
+    progress.advance(static_cast<std::int64_t>(end - begin));
+    begin = end;
+  }
+  for (std::size_t task = 0; task < tasks.size(); ++task)
+    if (rows[task] > 0)
+      tasks[task].mean_loops = static_cast<double>(rows_loops[task]) / static_cast<double>(rows[task]);
+  return {};
+}
+
+Status accuracies(Engine& engine, const std::vector<Item>& items, const LoopParams& loops,
+                  std::vector<TaskScore>& tasks) {
   Progress progress("answering", static_cast<std::int64_t>(items.size()));
   std::vector<std::unique_ptr<Collector>> collectors;
   for (const Item& item : items) {
     Request request;
     request.prompt = item.prompt;
     request.sampling.temperature = 0;
+    request.loops = loops;
     const auto room = engine.runner().max_context() - static_cast<std::int32_t>(item.prompt.size());
     request.max_tokens = std::min<std::int32_t>(room, static_cast<std::int32_t>(item.answer.size()) + 8);
     collectors.push_back(std::make_unique<Collector>());
@@ -106,7 +150,7 @@ Status accuracies(Engine& engine, const std::vector<Item>& items, std::vector<Ta
 }  // namespace
 
 Result<std::vector<TaskScore>> evaluate(const Config& config, Registry& registry, std::span<const std::string> files,
-                                        std::int32_t limit) {
+                                        const EvaluateOptions& options) {
   auto tokenizer = Tokenizer::load(config.model.path / "tokenizer.json");
   if (!tokenizer.ok()) return tokenizer.status();
   auto runner = Runner::open(config, registry, {.all_logits = true});
@@ -115,22 +159,36 @@ Result<std::vector<TaskScore>> evaluate(const Config& config, Registry& registry
   if (spec.eos.empty())
     return fail(Code::invalid_argument, "{}: config.json has no eos_token_id", config.model.path.string());
   const std::int32_t end_token = tokenizer->id_of("<|im_end|>").value_or(spec.eos.front());
+  sdk::RequestView asked;
+  asked.max_loops = options.max_loops;
+  asked.min_loops = options.min_loops;
+  asked.exit_threshold = options.exit_threshold;
+  const RequestBounds bounds{spec.vocab, (*runner)->max_context(), spec.loops, double{spec.exit_threshold}};
+  TESSERA_TRY(validate(asked, bounds));
+  LoopParams loops = resolve_loops(asked, bounds);
+  const bool exits = loops.exit_threshold < 1;
+  if (exits) loops.decode_tail = options.decode_tail;
 
   std::vector<TaskScore> tasks;
   std::vector<Item> items;
-  for (const std::string& file : files) TESSERA_TRY(read_items(file, *tokenizer, end_token, limit, tasks, items));
-  TESSERA_TRY(cross_entropies(**runner, items, tasks));
+  for (const std::string& file : files)
+    TESSERA_TRY(read_items(file, *tokenizer, end_token, options.limit, tasks, items));
   SchedulerLimits limits = scheduler_limits(config, **runner);
   limits.max_queue = static_cast<std::int32_t>(items.size());
+  for (TaskScore& task : tasks) task.mean_loops = loops.max;
+  TESSERA_TRY(exits ? decoded_cross_entropies(**runner, items, limits, loops, tasks)
+                    : prefilled_cross_entropies(**runner, items, loops.max, tasks));
   Metrics metrics;
   Engine engine(std::move(*runner), limits, *tokenizer, metrics);
-  TESSERA_TRY(accuracies(engine, items, tasks));
+  TESSERA_TRY(accuracies(engine, items, loops, tasks));
   TaskScore all{"all"};
+  all.mean_loops = 0;
   for (const TaskScore& task : tasks) {
     all.prompts += task.prompts;
     all.correct += task.correct;
     all.nats += task.nats;
     all.answer_tokens += task.answer_tokens;
+    all.mean_loops += task.mean_loops / static_cast<double>(tasks.size());
   }
   tasks.push_back(all);
   return tasks;

@@ -7,9 +7,9 @@
 namespace tessera {
 
 Status score(Runner& runner, std::span<const std::int32_t> tokens,
-             const std::function<void(std::int32_t, std::span<const float>)>& visit) {
+             const std::function<void(std::int32_t, std::span<const float>)>& visit, std::int32_t loops) {
   const auto total = static_cast<std::int32_t>(tokens.size());
-  const std::int32_t blocks = (total + sdk::kPageSize - 1) / sdk::kPageSize;
+  const std::int32_t blocks = (total + sdk::kPageSize - 1) / sdk::kPageSize * runner.spec().loops;
   if (total > runner.max_context() || blocks > runner.num_pages())
     return fail(Code::invalid_argument, "the text has {} tokens; the context holds {} and the pool {} pages", total,
                 runner.max_context(), runner.num_pages());
@@ -23,7 +23,7 @@ Status score(Runner& runner, std::span<const std::int32_t> tokens,
     StepPlan plan;
     plan.slices.push_back({1, begin, {part.begin(), part.end()}, pages, true});
     plan.num_rows = rows;
-    TESSERA_TRY(runner.run(plan, logits, true));
+    TESSERA_TRY(runner.run(plan, logits, true, loops));
     for (std::int32_t i = 0; i < rows; ++i)
       visit(begin + i, std::span(logits).subspan(vocab * static_cast<std::size_t>(i), vocab));
   }

@@ -16,24 +16,30 @@ void shuffle_slices(StepPlan& plan, Random& random) {
 }
 
 /// Samples every slice that wants logits and records them. `plan` is in the order that ran.
-Status record(const StepPlan& plan, std::span<const float> logits, std::size_t vocab,
+Status record(const StepPlan& plan, const StepResult& result, std::size_t vocab,
               std::span<const SimulatedRequest> requests, Simulation& simulation, std::vector<StepOutcome>& outcomes) {
   SampleScratch scratch;
   std::size_t row = 0;
-  for (const PlanSlice& slice : plan.slices) {
-    if (!slice.wants_logits) continue;
+  for (const std::size_t answered : result.answered) {
+    const PlanSlice& slice = plan.slices[answered];
     const auto index = static_cast<std::size_t>(slice.id) - 1;
     const SimulatedRequest& request = requests[index];
     Trace& trace = simulation.traces[index];
-    const auto mine = logits.subspan(vocab * row++, vocab);
-    const auto position = slice.first_position + static_cast<std::int32_t>(slice.tokens.size());
-    const auto sampled = sample(mine, request.sampling, 0, static_cast<std::uint32_t>(position), request.prompt,
-                                trace.tokens, -1, scratch);
-    if (!sampled.ok()) return sampled.status();
-    trace.tokens.push_back(sampled->token);
+    const auto mine = std::span(result.logits).subspan(vocab * row++, vocab);
+    std::int32_t token = 0;
+    if (!request.forced.empty()) {
+      token = request.forced[trace.tokens.size()];
+    } else {
+      const auto position = slice.first_position + static_cast<std::int32_t>(slice.tokens.size());
+      const auto sampled = sample(mine, request.sampling, 0, static_cast<std::uint32_t>(position), request.prompt,
+                                  trace.tokens, -1, scratch);
+      if (!sampled.ok()) return sampled.status();
+      token = sampled->token;
+    }
+    trace.tokens.push_back(token);
     trace.logits.insert(trace.logits.end(), mine.begin(), mine.end());
     const bool done = static_cast<std::int32_t>(trace.tokens.size()) == request.max_tokens;
-    outcomes.push_back({slice.id, sampled->token, done});
+    outcomes.push_back({slice.id, token, done});
   }
   return {};
 }
@@ -48,13 +54,13 @@ Result<Simulation> simulate(Runner& runner, std::span<const SimulatedRequest> re
   Simulation simulation;
   simulation.traces.resize(requests.size());
   Random random(options.packing_seed, 1);
-  std::vector<float> logits;
+  StepResult result;
   const auto vocab = static_cast<std::size_t>(runner.spec().vocab);
   std::size_t arrived = 0;
   for (std::int32_t step = 0; arrived < requests.size() || !scheduler.idle(); ++step) {
     for (std::size_t i = 0; i < requests.size(); ++i) {
       if (requests[i].arrive_step == step) {
-        const SequenceSpec spec{i + 1, requests[i].prompt, requests[i].max_tokens};
+        const SequenceSpec spec{i + 1, requests[i].prompt, requests[i].max_tokens, requests[i].loops};
         TESSERA_TRY(scheduler.submit(std::span(&spec, 1)));
         ++arrived;
       }
@@ -65,10 +71,10 @@ Result<Simulation> simulate(Runner& runner, std::span<const SimulatedRequest> re
     if (options.packing_seed != 0) shuffle_slices(run, random);
     std::vector<StepOutcome> outcomes;
     if (!run.empty()) {
-      TESSERA_TRY(runner.run(run, logits));
-      TESSERA_TRY(record(run, logits, vocab, requests, simulation, outcomes));
+      TESSERA_TRY(runner.step(run, result));
+      TESSERA_TRY(record(run, result, vocab, requests, simulation, outcomes));
     }
-    scheduler.commit(plan, outcomes);
+    scheduler.commit(plan, outcomes, run.empty() ? std::span<const ExitOutcome>{} : result.exits);
   }
   simulation.stats = scheduler.stats();
   simulation.pages_left_in_use = pool.in_use();

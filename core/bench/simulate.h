@@ -16,6 +16,8 @@ struct SimulatedRequest {
   std::int32_t max_tokens = 1;
   std::int32_t arrive_step = 0;   // submitted before this step
   std::int32_t cancel_step = -1;  // cancelled before this step; -1 = never
+  LoopParams loops{};
+  std::vector<std::int32_t> forced{};  // when given, what is "sampled", whatever the logits say
 };
 
 struct SimulationOptions {

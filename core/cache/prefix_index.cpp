@@ -9,16 +9,17 @@ PrefixIndex::PrefixIndex(std::int32_t depths, std::string_view salt)
   check(depths >= 1, "a prefix index of {} depths", depths);
 }
 
-void PrefixIndex::extend(std::vector<Digest>& chain, std::span<const std::int32_t> tokens) const {
+void PrefixIndex::extend(std::vector<Digest>& chain, std::span<const std::int32_t> tokens,
+                         std::span<const std::uint8_t> modes) const {
   const std::size_t blocks = tokens.size() / kPageTokens;
   // Parent and block have fixed sizes, and the salt is inside the root: no two inputs share one byte string.
   while (chain.size() < blocks) {
     const Digest& parent = chain.empty() ? root_ : chain.back();
-    const Digest digest = Sha256()
-                              .add(std::as_bytes(std::span(parent)))
-                              .add(std::as_bytes(tokens.subspan(chain.size() * kPageTokens, kPageTokens)))
-                              .finish();
-    chain.push_back(digest);
+    const std::size_t first = chain.size() * kPageTokens;
+    Sha256 hash;
+    hash.add(std::as_bytes(std::span(parent))).add(std::as_bytes(tokens.subspan(first, kPageTokens)));
+    if (!modes.empty()) hash.add(std::as_bytes(modes.subspan(first, kPageTokens)));
+    chain.push_back(hash.finish());
   }
 }
 

@@ -20,8 +20,10 @@ class PrefixIndex {
   /// `salt` names everything besides the tokens that shapes the KV; different salts never match.
   PrefixIndex(std::int32_t depths, std::string_view salt);
 
-  /// Appends to `chain` the digests of the full blocks of `tokens` that it does not cover yet.
-  void extend(std::vector<Digest>& chain, std::span<const std::int32_t> tokens) const;
+  /// Appends to `chain` the digests of the full blocks of `tokens` that it does not cover yet. `modes` says of each
+  /// token what else shaped its KV (the loops it ran); empty where nothing does.
+  void extend(std::vector<Digest>& chain, std::span<const std::int32_t> tokens,
+              std::span<const std::uint8_t> modes = {}) const;
 
   /// Pages of the longest known run of leading blocks, [block * depths + depth].
   std::vector<PageId> match(std::span<const Digest> chain) const;

@@ -37,7 +37,7 @@ Engine::Engine(std::unique_ptr<Runner> runner, const SchedulerLimits& limits, co
 Status Engine::submit(std::uint64_t ticket, Request request, sdk::EventSink& sink) {
   std::vector<SequenceSpec> specs;
   for (std::int32_t i = 0; i < request.num_choices; ++i)
-    specs.push_back({next_sequence_ + static_cast<SequenceId>(i), request.prompt, request.max_tokens});
+    specs.push_back({next_sequence_ + static_cast<SequenceId>(i), request.prompt, request.max_tokens, request.loops});
   if (Status status = scheduler_.submit(specs); !status.ok()) {
     metrics_.request_refused();
     return status;
@@ -79,16 +79,16 @@ bool Engine::step() {
     return false;
   }
   announce_starts(plan);
-  if (Status status = runner_->run(plan, logits_); !status.ok()) {
+  if (Status status = runner_->step(plan, result_); !status.ok()) {
     fail_step(plan, status);
     return true;
   }
   const auto vocab = static_cast<std::size_t>(runner_->spec().vocab);
   std::vector<StepOutcome> outcomes;
   std::size_t row = 0;
-  for (const PlanSlice& slice : plan.slices)
-    if (slice.wants_logits) outcomes.push_back(take_token(slice, std::span(logits_).subspan(vocab * row++, vocab)));
-  scheduler_.commit(plan, outcomes);
+  for (const std::size_t index : result_.answered)
+    outcomes.push_back(take_token(plan.slices[index], std::span(result_.logits).subspan(vocab * row++, vocab)));
+  scheduler_.commit(plan, outcomes, result_.exits);
   for (auto next = jobs_.begin(); next != jobs_.end();) {
     Job& job = *(next++)->second;
     if (!job.failure.ok()) {

@@ -74,7 +74,7 @@ class Engine {
   std::map<SequenceId, Place> sequences_;
   SequenceId next_sequence_ = 1;
   SampleScratch scratch_;
-  std::vector<float> logits_;
+  StepResult result_;
 };
 
 }  // namespace tessera

@@ -34,6 +34,14 @@ Result<sdk::StepLimits> step_limits(const Config& config, const DecoderSpec& spe
                          .max_pages = batch * pages_for(context)};
 }
 
+/// Hazards count from the first loop, but a row may leave only from its rule's first loop on (docs/numerics.md,
+/// "Loops").
+ExitOutcome exit_after(const PlanSlice& slice, float hazard) {
+  const float remaining = slice.exit->remaining * (1.0f - hazard);
+  const bool enough = slice.depth + 1 >= slice.exit->min_loops && 1.0f - remaining >= slice.exit->threshold;
+  return {slice.id, enough || slice.last_pass(), remaining};
+}
+
 /// The weights, and every small file that shapes what the model makes of a request.
 Digest model_digest(const std::filesystem::path& folder, const Digest& weights) {
   Sha256 hash;
@@ -119,7 +127,8 @@ Status Runner::size_pool(const Config& config) {
   const KvShape shape = kv_shape(spec_);
   const auto affordable =
       static_cast<std::int64_t>(static_cast<double>(free) * config.cache.memory_fraction) / page_bytes(shape);
-  const std::int64_t wanted = config.cache.pages > 0 ? config.cache.pages : limits_.max_pages;
+  const std::int64_t wanted =
+      config.cache.pages > 0 ? config.cache.pages : std::int64_t{limits_.max_pages} * spec_.loops;
   if (config.cache.pages > affordable)
     return fail(Code::invalid_argument,
                 "{}: cache.pages is {} ({} MiB) but only {} pages fit in {} of the free memory; "
@@ -136,37 +145,113 @@ Status Runner::size_pool(const Config& config) {
   return {};
 }
 
-Status Runner::run(const StepPlan& plan, std::vector<float>& logits, bool every_row) {
+sdk::PackedRows Runner::pack(const StepPlan& plan, bool every_row) {
   tokens_.clear(), positions_.clear(), row_slice_.clear(), pages_.clear(), logit_rows_.clear(), slices_.clear();
+  states_.clear();
   for (const PlanSlice& slice : plan.slices) {
     const auto index = static_cast<std::int32_t>(slices_.size());
     const auto rows = static_cast<std::int32_t>(slice.tokens.size());
-    slices_.push_back({static_cast<std::int32_t>(tokens_.size()), rows, slice.first_position, 0,
-                       static_cast<std::int32_t>(pages_.size()), static_cast<std::int32_t>(slice.pages.size())});
-    pages_.insert(pages_.end(), slice.pages.begin(), slice.pages.end());
+    const auto blocks = std::ssize(slice.pages) / spec_.loops;
+    slices_.push_back({static_cast<std::int32_t>(tokens_.size()), rows, slice.first_position, slice.depth,
+                       static_cast<std::int32_t>(pages_.size()), static_cast<std::int32_t>(blocks)});
+    const auto table = slice.pages.begin() + slice.depth * blocks;
+    pages_.insert(pages_.end(), table, table + blocks);
     for (std::int32_t i = 0; i < rows; ++i) {
-      if (every_row || (slice.wants_logits && i + 1 == rows))
-        logit_rows_.push_back(static_cast<std::int32_t>(tokens_.size()));
+      const bool answers = slice.wants_logits && i + 1 == rows && slice.last_pass();
+      if (every_row || answers || slice.exit) logit_rows_.push_back(static_cast<std::int32_t>(tokens_.size()));
       tokens_.push_back(slice.tokens[static_cast<std::size_t>(i)]);
       positions_.push_back(slice.first_position + i);
       row_slice_.push_back(index);
+      states_.push_back(slice.states.empty() ? -1 : slice.states[static_cast<std::size_t>(i)]);
     }
   }
-  const sdk::PackedRows rows{static_cast<std::int32_t>(tokens_.size()),
-                             static_cast<std::int32_t>(slices_.size()),
-                             tokens_.data(),
-                             positions_.data(),
-                             row_slice_.data(),
-                             slices_.data(),
-                             pages_.data(),
-                             static_cast<std::int32_t>(pages_.size()),
-                             logit_rows_.data(),
-                             static_cast<std::int32_t>(logit_rows_.size())};
+  const auto size = [](const auto& list) { return static_cast<std::int32_t>(list.size()); };
+  const sdk::PackedRows rows{.num_rows = size(tokens_),
+                             .num_slices = size(slices_),
+                             .tokens = tokens_.data(),
+                             .positions = positions_.data(),
+                             .row_slice = row_slice_.data(),
+                             .slices = slices_.data(),
+                             .pages = pages_.data(),
+                             .num_pages = size(pages_),
+                             .logit_rows = logit_rows_.data(),
+                             .num_logit_rows = size(logit_rows_),
+                             .states = spec_.loops > 1 ? states_.data() : nullptr};
   check(rows.num_rows <= limits_.max_rows && rows.num_logit_rows <= limits_.max_logit_rows &&
             rows.num_pages <= limits_.max_pages,
         "step of {} rows, {} logit rows, {} pages exceeds the limits {}, {}, {}", rows.num_rows, rows.num_logit_rows,
         rows.num_pages, limits_.max_rows, limits_.max_logit_rows, limits_.max_pages);
-  return decoder_->forward(*attention_.get(), workspace_, kv_, rows, logits);
+  return rows;
+}
+
+Status Runner::step(const StepPlan& plan, StepResult& result) {
+  const sdk::PackedRows rows = pack(plan, false);
+  TESSERA_TRY(decoder_->forward(*attention_.get(), workspace_, kv_, rows, result.logits, exits_));
+  judge(plan, result);
+  return copy_left(plan, result);
+}
+
+void Runner::judge(const StepPlan& plan, StepResult& result) {
+  result.answered.clear(), result.exits.clear();
+  const auto vocab = static_cast<std::ptrdiff_t>(spec_.vocab);
+  std::ptrdiff_t row = 0, kept = 0;
+  for (std::size_t i = 0; i < plan.slices.size(); ++i) {
+    const PlanSlice& slice = plan.slices[i];
+    bool left = slice.last_pass();
+    if (!slice.exit && !(left && slice.wants_logits)) continue;
+    if (slice.exit) {
+      const ExitOutcome outcome = exit_after(slice, exits_[static_cast<std::size_t>(row)]);
+      left = outcome.left;
+      result.exits.push_back(outcome);
+    }
+    if (left && slice.wants_logits) {
+      const auto from = result.logits.begin() + row * vocab;
+      if (kept != row) std::copy(from, from + vocab, result.logits.begin() + kept * vocab);
+      result.answered.push_back(i);
+      ++kept;
+    }
+    ++row;
+  }
+  result.logits.resize(static_cast<std::size_t>(kept * vocab));
+}
+
+Status Runner::copy_left(const StepPlan& plan, const StepResult& result) {
+  if (spec_.loops == 1) return {};
+  copies_.clear();
+  auto exit = result.exits.begin();
+  for (const PlanSlice& slice : plan.slices) {
+    const bool left = slice.exit ? (exit++)->left : slice.last_pass();
+    if (!left) continue;
+    const std::size_t blocks = slice.pages.size() / static_cast<std::size_t>(spec_.loops);
+    for (std::size_t i = 0; i < slice.tokens.size(); ++i) {
+      const std::int32_t position = slice.first_position + static_cast<std::int32_t>(i);
+      const auto page = [&](std::int32_t depth) {
+        return slice
+            .pages[static_cast<std::size_t>(depth) * blocks + static_cast<std::size_t>(position / sdk::kPageSize)];
+      };
+      for (std::int32_t depth = slice.depth + 1; depth < slice.planes; ++depth)
+        copies_.push_back({page(slice.depth), page(depth), position % sdk::kPageSize});
+    }
+  }
+  return copies_.empty() ? Status{} : backend_->copy_kv(kv_, copies_.data(), static_cast<std::int32_t>(copies_.size()));
+}
+
+Status Runner::run(const StepPlan& plan, std::vector<float>& logits, bool every_row, std::int32_t loops) {
+  StepPlan pass = plan;
+  const std::int32_t last = loops == 0 ? spec_.loops : loops;
+  for (std::int32_t depth = 0; depth < last; ++depth) {
+    std::int32_t state = 0;
+    for (PlanSlice& slice : pass.slices) {
+      slice.depth = depth;
+      slice.loops = slice.planes = last;
+      slice.states.clear();
+      if (last > 1)
+        for (std::size_t i = 0; i < slice.tokens.size(); ++i) slice.states.push_back(state++);
+    }
+    const sdk::PackedRows rows = pack(pass, every_row && depth + 1 == last);
+    TESSERA_TRY(decoder_->forward(*attention_.get(), workspace_, kv_, rows, logits, exits_));
+  }
+  return {};
 }
 
 SchedulerLimits scheduler_limits(const Config& config, const Runner& runner) {
@@ -175,7 +260,7 @@ SchedulerLimits scheduler_limits(const Config& config, const Runner& runner) {
           .chunk_cap = config.scheduler.chunk_cap,
           .max_queue = config.scheduler.max_queue,
           .max_context = runner.max_context(),
-          .depths = 1,
+          .depths = runner.spec().loops,
           .prefix_cache = config.cache.prefix_cache};
 }
 

@@ -22,6 +22,13 @@ struct RunnerOptions {
   const DecoderSpec* spec = nullptr;
 };
 
+/// What a step gives back.
+struct StepResult {
+  std::vector<float> logits;          // [answered][vocab]
+  std::vector<std::size_t> answered;  // indices of the plan's slices that left and want logits, ascending
+  std::vector<ExitOutcome> exits;     // of the slices with an exit rule
+};
+
 /// Used by one thread.
 class Runner {
  public:
@@ -38,13 +45,21 @@ class Runner {
   /// Hex SHA-256 over everything an answer's bits depend on: version, model files, profile, backend, attention.
   const std::string& fingerprint() const { return fingerprint_; }
 
-  /// Logits [slices that want them, in plan order][vocab]; with `every_row`, of all rows (needs all_logits).
-  Status run(const StepPlan& plan, std::vector<float>& logits, bool every_row = false);
+  /// One pass of every slice, each at its depth.
+  Status step(const StepPlan& plan, StepResult& result);
+  /// All passes of a plan that nobody scheduled, `loops` of them (0 = the model's), without exits. Logits [slices that
+  /// want them, in plan order][vocab]; with `every_row`, of all rows (needs all_logits).
+  Status run(const StepPlan& plan, std::vector<float>& logits, bool every_row = false, std::int32_t loops = 0);
 
  private:
   Runner() = default;
   Status load_model(const Config& config, const RunnerOptions& options);
   Status size_pool(const Config& config);
+  sdk::PackedRows pack(const StepPlan& plan, bool every_row);
+  /// Sorts the answers of rows that may leave from those of rows that did.
+  void judge(const StepPlan& plan, StepResult& result);
+  /// The KV of rows that left early, where later rows look for it.
+  Status copy_left(const StepPlan& plan, const StepResult& result);
 
   PluginPtr<sdk::Backend> backend_;
   PluginPtr<sdk::Attention> attention_;
@@ -56,7 +71,9 @@ class Runner {
   void* workspace_ = nullptr;
   std::string fingerprint_;
   // One step's metadata, kept to reuse the memory.
-  std::vector<std::int32_t> tokens_, positions_, row_slice_, pages_, logit_rows_;
+  std::vector<std::int32_t> tokens_, positions_, row_slice_, pages_, logit_rows_, states_;
+  std::vector<float> exits_;
+  std::vector<sdk::KvCopy> copies_;
   std::vector<sdk::Slice> slices_;
 };
 

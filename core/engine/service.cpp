@@ -135,7 +135,8 @@ Result<std::vector<std::int32_t>> Service::prompt_tokens(const sdk::RequestView&
 
 Result<Request> Service::resolve(const sdk::RequestView& view) const {
   const Runner& runner = engine_->runner();
-  const RequestBounds bounds{runner.spec().vocab, runner.max_context()};
+  const DecoderSpec& spec = runner.spec();
+  const RequestBounds bounds{spec.vocab, runner.max_context(), spec.loops, double{spec.exit_threshold}};
   TESSERA_TRY(validate(view, bounds));
   auto prompt = prompt_tokens(view);
   if (!prompt.ok()) return prompt.status();
@@ -160,6 +161,7 @@ Result<Request> Service::resolve(const sdk::RequestView& view) const {
   request.stops.assign(view.stops.begin(), view.stops.end());
   request.top_logprobs = view.top_logprobs;
   request.ignore_eos = view.ignore_eos;
+  request.loops = resolve_loops(view, bounds);
   return request;
 }
 
@@ -173,6 +175,7 @@ sdk::EngineInfo Service::describe() noexcept {
   info.fingerprint = "";
   if (info.state == sdk::EngineState::loading || engine_ == nullptr) return info;
   info.fingerprint = engine_->runner().fingerprint().c_str();
+  info.loops = engine_->runner().spec().loops;
   info.max_context = engine_->runner().max_context();
   info.vocab_size = engine_->runner().spec().vocab;
   return info;

@@ -28,10 +28,37 @@ Status validate_sampling(const sdk::SamplingView& s, std::int32_t vocab) {
   return {};
 }
 
+Status validate_loops(const sdk::RequestView& view, std::int32_t loops) {
+  if (loops == 1) {
+    const char* asked = view.max_loops != 0         ? "max_loops"
+                        : view.min_loops != 1       ? "min_loops"
+                        : view.exit_threshold != -1 ? "exit_threshold"
+                                                    : nullptr;
+    return asked == nullptr ? Status{}
+                            : fail(Code::invalid_argument,
+                                   "{} is for looped models and this model has one loop; leave it out", asked);
+  }
+  if (view.max_loops < 0 || view.max_loops > loops)
+    return fail(Code::invalid_argument, "max_loops is {}; the model has 1 to {} (0 = all)", view.max_loops, loops);
+  const std::int32_t most = view.max_loops == 0 ? loops : view.max_loops;
+  if (view.min_loops < 1 || view.min_loops > most)
+    return fail(Code::invalid_argument, "min_loops is {}; wanted 1 to {}", view.min_loops, most);
+  return view.exit_threshold == -1 ? Status{} : in_range("exit_threshold", view.exit_threshold, 0, 1);
+}
+
 }  // namespace
+
+LoopParams resolve_loops(const sdk::RequestView& view, const RequestBounds& bounds) {
+  const double threshold = view.exit_threshold == -1 ? bounds.model_exit_threshold : view.exit_threshold;
+  return {.max = view.max_loops == 0 ? bounds.loops : view.max_loops,
+          .min = view.min_loops,
+          .exit_threshold = static_cast<float>(threshold),
+          .decode_tail = 0};
+}
 
 Status validate(const sdk::RequestView& view, const RequestBounds& bounds) {
   TESSERA_TRY(validate_sampling(view.sampling, bounds.vocab));
+  TESSERA_TRY(validate_loops(view, bounds.loops));
   if (view.num_choices < 1 || view.num_choices > kMaxChoices)
     return fail(Code::invalid_argument, "n is {}; wanted 1 to {}", view.num_choices, kMaxChoices);
   if (view.max_tokens < 0) return fail(Code::invalid_argument, "max_tokens is {}; wanted 1 or more", view.max_tokens);

@@ -2,13 +2,12 @@
 
 #include <cmath>
 
+#include "tessera/sdk/numerics.h"
+
 namespace tessera {
 
 Result<std::unique_ptr<Decoder>> Decoder::load(const DecoderSpec& spec, WeightSource& weights, sdk::Backend& backend,
                                                const sdk::StepLimits& limits) {
-  if (spec.loops != 1 || spec.exit_gate || spec.norms != NormPlacement::pre)
-    return fail(Code::unsupported, "model family '{}' loops over its layers, which this build does not serve yet",
-                spec.family);
   std::unique_ptr<Decoder> decoder(new Decoder(spec, backend));
   const auto prepare = [&]() -> Status {
     TESSERA_TRY(
@@ -19,6 +18,9 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const DecoderSpec& spec, WeightSo
     if (!spec.tied_embeddings)
       TESSERA_TRY(
           decoder->load_fused(weights, -1, {TensorName::lm_head}, {spec.vocab}, spec.hidden, {}, &decoder->lm_head_));
+    if (spec.exit_gate)
+      TESSERA_TRY(decoder->load_fused(weights, -1, {TensorName::exit_gate}, {1}, spec.hidden, {TensorName::exit_bias},
+                                      &decoder->exit_gate_));
     TESSERA_TRY(decoder->load_rotary(limits.max_context));
     return decoder->claim(limits);
   };
@@ -32,6 +34,10 @@ Status Decoder::load_layer(WeightSource& weights, std::int32_t index) {
   Layer layer{};
   TESSERA_TRY(load_vector(weights, attn_norm, index, s.hidden, &layer.attn_norm));
   TESSERA_TRY(load_vector(weights, mlp_norm, index, s.hidden, &layer.mlp_norm));
+  if (s.norms == NormPlacement::sandwich) {
+    TESSERA_TRY(load_vector(weights, attn_norm_after, index, s.hidden, &layer.attn_norm_after));
+    TESSERA_TRY(load_vector(weights, mlp_norm_after, index, s.hidden, &layer.mlp_norm_after));
+  }
   if (s.qk_norm) {
     TESSERA_TRY(load_vector(weights, q_norm, index, s.head_dim, &layer.q_norm));
     TESSERA_TRY(load_vector(weights, k_norm, index, s.head_dim, &layer.k_norm));
@@ -111,6 +117,8 @@ Status Decoder::claim(const sdk::StepLimits& limits) {
   TESSERA_TRY(buffer(attended_, limits.max_rows, s.q_width()));
   TESSERA_TRY(buffer(gate_up_, limits.max_rows, 2 * s.intermediate));
   TESSERA_TRY(buffer(gated_, limits.max_rows, s.intermediate));
+  if (s.loops > 1) TESSERA_TRY(buffer(states_, num_states(s, limits), s.hidden));
+  if (s.exit_gate) TESSERA_TRY(buffer(gates_, limits.max_logit_rows, 1));
   TESSERA_TRY(buffer(last_, limits.max_logit_rows, s.hidden));
   return buffer(logits_, limits.max_logit_rows, s.vocab);
 }
@@ -141,27 +149,52 @@ Status Decoder::run_layer(std::int32_t index, sdk::Attention& attention, void* w
                                       sines_, layer.q_norm, layer.k_norm, spec_.norm_eps, kv, index, device}));
   TESSERA_TRY(attention.run({q, attended, kv, index, device, workspace, nullptr, 0}, backend_.context()));
   TESSERA_TRY(backend_.linear(*layer.output, attended, delta));
+  TESSERA_TRY(finish_sublayer(layer.attn_norm_after, delta));
   TESSERA_TRY(backend_.rms_norm({hidden, &delta, layer.mlp_norm, spec_.norm_eps, normed}));
   TESSERA_TRY(backend_.linear(*layer.gate_up, normed, gate_up));
   TESSERA_TRY(backend_.swiglu(gate_up, gated));
-  return backend_.linear(*layer.down, gated, delta);
+  TESSERA_TRY(backend_.linear(*layer.down, gated, delta));
+  return finish_sublayer(layer.mlp_norm_after, delta);
+}
+
+Status Decoder::finish_sublayer(const float* norm_after, const sdk::Matrix& delta) {
+  if (norm_after == nullptr) return {};
+  return backend_.rms_norm({delta, nullptr, norm_after, spec_.norm_eps, delta});
 }
 
 Status Decoder::forward(sdk::Attention& attention, void* workspace, const sdk::KvView& kv, const sdk::PackedRows& rows,
-                        std::vector<float>& logits) {
+                        std::vector<float>& logits, std::vector<float>& exits) {
   sdk::PackedRows device{};
   TESSERA_TRY(backend_.begin_step(rows, &device));
   TESSERA_TRY(attention.plan(rows));
-  TESSERA_TRY(backend_.embed(*embedding_, device, rows_of(hidden_, rows.num_rows)));
+  const sdk::Matrix hidden = rows_of(hidden_, rows.num_rows), normed = rows_of(normed_, rows.num_rows);
+  const sdk::Matrix delta = rows_of(delta_, rows.num_rows), last = rows_of(last_, rows.num_logit_rows);
+  TESSERA_TRY(backend_.embed(*embedding_, device, hidden));
+  if (spec_.loops > 1) TESSERA_TRY(backend_.load_states(states_, device, hidden));
   for (std::int32_t layer = 0; layer < spec_.layers; ++layer)
     TESSERA_TRY(run_layer(layer, attention, workspace, kv, device, layer == 0));
-  const std::int32_t wanted = rows.num_logit_rows;
-  logits.resize(static_cast<std::size_t>(wanted) * static_cast<std::size_t>(spec_.vocab));
-  if (wanted == 0) return {};
-  const sdk::Matrix delta = rows_of(delta_, rows.num_rows), last = rows_of(last_, wanted);
-  TESSERA_TRY(backend_.gather(rows_of(hidden_, rows.num_rows), &delta, device, last));
-  TESSERA_TRY(backend_.rms_norm({last, nullptr, final_norm_, spec_.norm_eps, last}));
-  TESSERA_TRY(backend_.linear(*lm_head_, last, rows_of(logits_, wanted)));
+  logits.clear(), exits.clear();
+  if (spec_.loops > 1) {  // the final norm is inside the recurrence: every row needs it
+    TESSERA_TRY(backend_.rms_norm({hidden, &delta, final_norm_, spec_.norm_eps, normed}));
+    TESSERA_TRY(backend_.store_states(normed, device, states_));
+    TESSERA_TRY(backend_.gather(normed, nullptr, device, last));
+  } else {
+    TESSERA_TRY(backend_.gather(hidden, &delta, device, last));
+    TESSERA_TRY(backend_.rms_norm({last, nullptr, final_norm_, spec_.norm_eps, last}));
+  }
+  return rows.num_logit_rows == 0 ? Status{} : answer(last, logits, exits);
+}
+
+Status Decoder::answer(const sdk::Matrix& last, std::vector<float>& logits, std::vector<float>& exits) {
+  const auto wanted = static_cast<std::size_t>(last.rows);
+  TESSERA_TRY(backend_.linear(*lm_head_, last, rows_of(logits_, last.rows)));
+  if (exit_gate_ != nullptr) {
+    exits.resize(wanted);
+    TESSERA_TRY(backend_.linear(*exit_gate_, last, rows_of(gates_, last.rows)));
+    TESSERA_TRY(backend_.download(exits.data(), gates_.data, wanted * sizeof(float)));
+    for (float& gate : exits) gate = sdk::sigmoid_f32(gate);
+  }
+  logits.resize(wanted * static_cast<std::size_t>(spec_.vocab));
   return backend_.download(logits.data(), logits_.data, logits.size() * sizeof(float));
 }
 

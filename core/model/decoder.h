@@ -15,7 +15,7 @@ namespace tessera {
 /// Owns nothing on the device: the backend does. Used by the engine thread only.
 class Decoder {
  public:
-  /// Prepares every weight and claims the activations for `limits`. Refuses what no kernel serves yet (loops).
+  /// Prepares every weight and claims the activations for `limits`.
   static Result<std::unique_ptr<Decoder>> load(const DecoderSpec& spec, WeightSource& weights, sdk::Backend& backend,
                                                const sdk::StepLimits& limits);
 
@@ -23,14 +23,22 @@ class Decoder {
   /// Bytes of weights that one decode step reads.
   std::size_t weight_bytes() const;
 
-  /// One packed step: appends K and V of all rows, then logits [num_logit_rows][vocab] to the host.
+  /// One pass over the layers for all rows, each at its slice's depth: appends their K and V, keeps the hidden states
+  /// of rows that go on, then logits [num_logit_rows][vocab] to the host and, with an exit gate, the probability
+  /// [num_logit_rows] that this loop is the last one needed.
   Status forward(sdk::Attention& attention, void* workspace, const sdk::KvView& kv, const sdk::PackedRows& rows,
-                 std::vector<float>& logits);
+                 std::vector<float>& logits, std::vector<float>& exits);
+  /// Rows of the state bank; 0 for a plain model.
+  static std::int32_t num_states(const DecoderSpec& spec, const sdk::StepLimits& limits) {
+    return spec.loops > 1 ? 2 * limits.max_rows : 0;
+  }
 
  private:
   struct Layer {
     const float* attn_norm;
     const float* mlp_norm;
+    const float* attn_norm_after;  // null: no sandwich
+    const float* mlp_norm_after;
     const float* q_norm;
     const float* k_norm;
     const sdk::Linear* qkv;
@@ -51,6 +59,10 @@ class Decoder {
   Status claim(const sdk::StepLimits& limits);
   Status run_layer(std::int32_t index, sdk::Attention& attention, void* workspace, const sdk::KvView& kv,
                    const sdk::PackedRows& device, bool first);
+  /// The sublayer's output, normalized where the model wants it, waits in delta_ for the next norm to add it.
+  Status finish_sublayer(const float* norm_after, const sdk::Matrix& delta);
+  /// Logits and exit probabilities of rows after the final norm, to the host.
+  Status answer(const sdk::Matrix& last, std::vector<float>& logits, std::vector<float>& exits);
   sdk::Matrix rows_of(const sdk::Matrix& buffer, std::int32_t rows) const;
 
   DecoderSpec spec_;
@@ -58,11 +70,13 @@ class Decoder {
   const sdk::Linear* embedding_ = nullptr;
   const sdk::Linear* lm_head_ = nullptr;
   const float* final_norm_ = nullptr;
+  const sdk::Linear* exit_gate_ = nullptr;
   const float* cosines_ = nullptr;
   const float* sines_ = nullptr;
   std::vector<Layer> layers_;
   // Activations, all f32 [max_rows][...]: the residual stream, what the next norm adds to it, and scratch.
   sdk::Matrix hidden_{}, delta_{}, normed_{}, qkv_{}, q_{}, attended_{}, gate_up_{}, gated_{}, last_{}, logits_{};
+  sdk::Matrix gates_{}, states_{};  // looped: [max_logit_rows][1]; hidden states between passes
 };
 
 }  // namespace tessera

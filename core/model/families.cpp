@@ -178,7 +178,21 @@ void describe_qwen3(ConfigReader& reader, DecoderSpec& spec) {
   spec.qkv_bias = spec.output_bias = reader.boolean("attention_bias", false);
 }
 
-constexpr Family kFamilies[] = {{"llama", describe_llama}, {"qwen2", describe_qwen2}, {"qwen3", describe_qwen3}};
+/// Looped: config.json of the published Ouro checkpoints (model_type "ouro").
+void describe_ouro(ConfigReader& reader, DecoderSpec& spec) {
+  describe_common(reader, spec, "OuroForCausalLM");
+  spec.norms = NormPlacement::sandwich;
+  spec.loops = reader.integer("total_ut_steps", 1, kMaxLoops);
+  spec.exit_gate = true;
+  spec.exit_threshold = static_cast<float>(reader.real("early_exit_threshold", 0, 1, 1));
+  if (reader.has("early_exit_step"))
+    reader.refuse(fail(Code::unsupported,
+                       "{}: early_exit_step is not served; leave it out and give max_loops with a request",
+                       reader.source()));
+}
+
+constexpr Family kFamilies[] = {
+    {"llama", describe_llama}, {"qwen2", describe_qwen2}, {"qwen3", describe_qwen3}, {"ouro", describe_ouro}};
 
 }  // namespace
 

@@ -11,6 +11,7 @@
 namespace tessera {
 
 inline constexpr std::int64_t kMaxVocab = 1 << 22;
+inline constexpr std::int32_t kMaxLoops = 16;
 
 /// A value for an error message: short, and never a walk into a hostile file's nesting.
 std::string shown(const nlohmann::json& value);

@@ -44,11 +44,12 @@ float DecoderSpec::attention_scale() const {
 std::int64_t DecoderSpec::parameters() const {
   const std::int64_t h = hidden, q = q_width(), kv = kv_width(), m = intermediate;
   std::int64_t layer = h * (q + 2 * kv) + q * h + 3 * h * m + 2 * h;
+  if (norms == NormPlacement::sandwich) layer += 2 * h;
   if (qk_norm) layer += 2 * head_dim;
   if (qkv_bias) layer += q + 2 * kv;
   if (output_bias) layer += h;
   if (mlp_bias) layer += 2 * m + h;
-  return layer * layers + std::int64_t{vocab} * h * (tied_embeddings ? 1 : 2) + h;
+  return layer * layers + std::int64_t{vocab} * h * (tied_embeddings ? 1 : 2) + h + (exit_gate ? h + 1 : 0);
 }
 
 Result<DecoderSpec> parse_spec(std::string_view text, std::string_view source_name) {
@@ -97,6 +98,10 @@ std::string tensor_name(const DecoderSpec&, TensorName::Part part, std::int32_t 
     case TensorName::embedding: return "model.embed_tokens.weight";
     case TensorName::final_norm: return "model.norm.weight";
     case TensorName::lm_head: return "lm_head.weight";
+    case TensorName::exit_gate: return "model.early_exit_gate.weight";
+    case TensorName::exit_bias: return "model.early_exit_gate.bias";
+    case TensorName::attn_norm_after: return in_layer("input_layernorm_2.weight");
+    case TensorName::mlp_norm_after: return in_layer("post_attention_layernorm_2.weight");
     case TensorName::attn_norm: return in_layer("input_layernorm.weight");
     case TensorName::mlp_norm: return in_layer("post_attention_layernorm.weight");
     case TensorName::q: return in_layer("self_attn.q_proj.weight");

@@ -21,7 +21,7 @@ enum class NormPlacement { pre, sandwich };
 enum class Activation { silu };
 
 struct DecoderSpec {
-  std::string family;  // "llama", "qwen2", "qwen3"
+  std::string family;  // "llama", "qwen2", "qwen3", "ouro"
   std::int32_t vocab = 0;
   std::int32_t hidden = 0;
   std::int32_t intermediate = 0;
@@ -39,8 +39,9 @@ struct DecoderSpec {
   bool output_bias = false;  // of the attention output projection
   bool mlp_bias = false;
   bool tied_embeddings = false;
-  std::int32_t loops = 1;  // passes over the layers with the same weights; each has its own KV (a depth)
-  bool exit_gate = false;
+  std::int32_t loops = 1;         // passes over the layers with the same weights; each has its own KV (a depth)
+  bool exit_gate = false;         // a scalar after each loop says how likely its answer is final
+  float exit_threshold = 1;       // of the summed exit probability; from 1 on every token runs all loops
   std::vector<std::int32_t> eos;  // any of them ends an answer
   std::int32_t bos = -1;          // prepended to text prompts when the tokenizer says so; -1 = none
 
@@ -62,8 +63,12 @@ struct TensorName {
     embedding,
     final_norm,
     lm_head,
+    exit_gate,
+    exit_bias,
     attn_norm,
     mlp_norm,
+    attn_norm_after,  // sandwich: of a sublayer's output, before it joins the residual stream
+    mlp_norm_after,
     q,
     k,
     v,

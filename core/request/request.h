@@ -21,6 +21,14 @@ struct SamplingParams {
   std::uint64_t seed = 0;
 };
 
+/// How many loops of a looped model the rows of a request run (docs/numerics.md, "Loops"). A plain model has one loop.
+struct LoopParams {
+  std::int32_t max = 1;          // every row of the prompt runs these; a decoded row no more
+  std::int32_t min = 1;          // a decoded row runs at least these
+  float exit_threshold = 1;      // a decoded row stops once its summed exit probability reaches this; from 1 on never
+  std::int32_t decode_tail = 0;  // last tokens of the prompt that count as decoded rows
+};
+
 struct Request {
   std::vector<std::int32_t> prompt;  // never empty
   SamplingParams sampling;
@@ -29,6 +37,7 @@ struct Request {
   std::vector<std::string> stops;
   std::int32_t top_logprobs = -1;
   bool ignore_eos = false;
+  LoopParams loops;
 };
 
 }  // namespace tessera

@@ -7,24 +7,28 @@
 namespace tessera {
 
 Planner::Planner(const SchedulerLimits& limits, const PagePool& pool, const PrefixIndex& index,
-                 const Sequences& running, const Sequences& waiting)
+                 const Sequences& running, const Sequences& waiting, const std::vector<std::int32_t>& free_states)
     : limits_(limits),
       pool_(pool),
       index_(index),
       waiting_(waiting),
       rows_left_(limits.step_tokens),
+      shared_rows_(limits.step_tokens - limits.max_batch),
+      free_states_(free_states),
       free_pages_(pool.available()),
       cursor_(pool.first_available()) {
   items_.reserve(static_cast<std::size_t>(limits.max_batch));
   for (const auto& sequence : running) {
     Item item{.sequence = sequence.get(), .first = sequence->computed, .hits = {}, .grant = {}};
-    item.decode = sequence->computed == sequence->size() - 1;
+    item.decode = decodes(*sequence);
+    item.between = sequence->pass.rows > 0;
     item.held_pages = static_cast<std::int32_t>(sequence->table.size());
     items_.push_back(std::move(item));
   }
 }
 
 StepPlan Planner::run(std::uint64_t number) {
+  plan_passes();
   plan_decodes();
   plan_prefills();
   if (preempted_.empty()) plan_admissions();
@@ -41,10 +45,24 @@ StepPlan Planner::run(std::uint64_t number) {
   return plan;
 }
 
+bool Planner::decodes(const Sequence& sequence) const {
+  const std::int32_t next = sequence.computed;
+  if (!looped()) return next == sequence.size() - 1;
+  return next >= sequence.decode_from() && !sequence.decided(next);
+}
+
+void Planner::plan_passes() {
+  for (Item& item : items_) {
+    if (!item.between) continue;
+    item.depth = item.sequence->pass.depth;
+    take_rows(item, item.sequence->pass.rows);
+  }
+}
+
 void Planner::plan_decodes() {
   // items_ shrinks from its young end when someone is preempted, possibly the one at `i`.
   for (std::size_t i = 0; i < items_.size(); ++i) {
-    if (!items_[i].decode) continue;
+    if (!items_[i].decode || items_[i].between) continue;
     const std::int32_t pages = blocks_of(items_[i].first + 1) * limits_.depths - items_[i].held_pages;
     make_room(pages, i);
     if (i < items_.size()) grant_rows(items_[i], 1);
@@ -53,7 +71,7 @@ void Planner::plan_decodes() {
 
 void Planner::plan_prefills() {
   for (std::size_t i = 0; i < items_.size(); ++i) {
-    if (items_[i].decode) continue;
+    if (items_[i].decode || items_[i].between) continue;
     std::int32_t rows = chunk_limit(items_[i]);
     if (rows <= 0) continue;
     make_room(blocks_of(items_[i].first + rows) * limits_.depths - items_[i].held_pages, i + 1);
@@ -75,6 +93,7 @@ bool Planner::admit(const Sequence& sequence) {
   Item item{.sequence = &sequence, .admitted = true, .hits = usable_hits(sequence), .grant = {}};
   item.held_pages = static_cast<std::int32_t>(item.hits.size());
   item.first = item.held_pages / limits_.depths * kPageTokens;
+  item.decode = looped() && item.first >= sequence.decode_from() && !sequence.decided(item.first);
 
   std::vector<PageId> revived;
   for (const PageId page : item.hits) {
@@ -86,7 +105,7 @@ bool Planner::admit(const Sequence& sequence) {
 
   free_pages_ -= static_cast<std::int32_t>(revived.size());
   revived_.insert(revived.begin(), revived.end());
-  grant_rows(item, chunk_limit(item));
+  grant_rows(item, item.decode ? 1 : chunk_limit(item));
   owed_pages_ += missing_pages(item);
   items_.push_back(std::move(item));
   return true;
@@ -110,7 +129,7 @@ void Planner::preempt_youngest() {
   Item item = std::move(items_.back());
   items_.pop_back();
   preempted_.push_back(item.sequence->id);
-  rows_left_ += item.rows;
+  give_back_rows(item);
   // What this step had granted it never was its own; give it back before the older pages.
   for (const PageId page : item.grant) {
     granted_.erase(page);
@@ -126,10 +145,20 @@ void Planner::preempt_youngest() {
 }
 
 void Planner::grant_rows(Item& item, std::int32_t rows) {
-  item.rows = rows;
-  rows_left_ -= rows;
+  take_rows(item, rows);
   const std::int32_t pages = blocks_of(item.first + rows) * limits_.depths - item.held_pages;
   for (std::int32_t i = 0; i < pages; ++i) item.grant.push_back(next_page());
+}
+
+void Planner::take_rows(Item& item, std::int32_t rows) {
+  item.rows = rows;
+  rows_left_ -= rows;
+  shared_rows_ -= std::max(rows - 1, 0);
+}
+
+void Planner::give_back_rows(const Item& item) {
+  rows_left_ += item.rows;
+  shared_rows_ += std::max(item.rows - 1, 0);
 }
 
 PageId Planner::next_page() {
@@ -149,7 +178,18 @@ PageId Planner::next_page() {
 }
 
 std::int32_t Planner::chunk_limit(const Item& item) const {
-  const std::int32_t rows = std::min(item.sequence->size() - item.first, rows_left_);
+  const Sequence& sequence = *item.sequence;
+  std::int32_t rows = std::min(sequence.size() - item.first, rows_left_);
+  if (looped()) {  // rows of one slice run the same loops, and those that may leave earlier are decoded one by one
+    rows = std::min(rows, 1 + shared_rows_);
+    std::int32_t alike = 1;
+    const auto fits = [&](std::int32_t position) {
+      return sequence.loops_of(position) == sequence.loops_of(item.first) &&
+             (position < sequence.decode_from() || sequence.decided(position));
+    };
+    while (alike < rows && fits(item.first + alike)) ++alike;
+    rows = alike;
+  }
   return limits_.chunk_cap > 0 ? std::min(rows, limits_.chunk_cap) : rows;
 }
 
@@ -158,7 +198,7 @@ std::int32_t Planner::missing_pages(const Item& item) const {
          static_cast<std::int32_t>(item.grant.size());
 }
 
-void Planner::emit(StepPlan& plan, const Item& item) const {
+void Planner::emit(StepPlan& plan, const Item& item) {
   const Sequence& sequence = *item.sequence;
   if (item.admitted) plan.admitted.push_back({sequence.id, item.hits});
   if (item.rows == 0) return;
@@ -174,8 +214,27 @@ void Planner::emit(StepPlan& plan, const Item& item) const {
   slice.pages.resize(table.size());
   for (std::size_t i = 0; i < table.size(); ++i) slice.pages[i % depths * blocks + i / depths] = table[i];
   slice.wants_logits = item.first + item.rows == sequence.size();
+  emit_loops(item, slice);
   plan.slices.push_back(std::move(slice));
   plan.num_rows += item.rows;
+}
+
+void Planner::emit_loops(const Item& item, PlanSlice& slice) {
+  if (!looped()) return;
+  const Sequence& sequence = *item.sequence;
+  slice.depth = item.depth;
+  slice.loops = sequence.loops_of(item.first);
+  slice.planes = sequence.rule.max;
+  if (item.decode && sequence.rule.exit_threshold < 1)
+    slice.exit = ExitRule{sequence.rule.min, sequence.rule.exit_threshold, item.between ? sequence.pass.remaining : 1};
+  if (item.between) {
+    slice.states = sequence.pass.states;
+  } else if (!slice.last_pass()) {
+    const auto count = static_cast<std::ptrdiff_t>(item.rows);
+    check(std::ssize(free_states_) >= count, "{} rows begin where {} states are free", count, free_states_.size());
+    slice.states.assign(free_states_.end() - count, free_states_.end());
+    free_states_.resize(free_states_.size() - static_cast<std::size_t>(count));
+  }
 }
 
 }  // namespace tessera

@@ -20,7 +20,7 @@ class Planner {
   using Sequences = std::deque<std::unique_ptr<Sequence>>;  // in arrival order
 
   Planner(const SchedulerLimits& limits, const PagePool& pool, const PrefixIndex& index, const Sequences& running,
-          const Sequences& waiting);
+          const Sequences& waiting, const std::vector<std::int32_t>& free_states);
 
   StepPlan run(std::uint64_t number);
 
@@ -30,13 +30,16 @@ class Planner {
     const Sequence* sequence;
     std::int32_t first = 0;  // position of its first row
     std::int32_t rows = 0;
-    bool decode = false;          // one row, the last known token
+    bool decode = false;          // one row: the last known token, or one of a looped model that is not decided
+    bool between = false;         // its rows go on from where they were
+    std::int32_t depth = 0;       // of its pass
     bool admitted = false;        // by this step
     std::int32_t held_pages = 0;  // table and hits, before the grant
     std::vector<PageId> hits;
     std::vector<PageId> grant;
   };
 
+  void plan_passes();
   void plan_decodes();
   void plan_prefills();
   void plan_admissions();
@@ -47,11 +50,16 @@ class Planner {
   void preempt_youngest();
   void grant_rows(Item& item, std::int32_t rows);
   PageId next_page();
+  void take_rows(Item& item, std::int32_t rows);
+  void give_back_rows(const Item& item);
+  bool looped() const { return limits_.depths > 1; }
+  bool decodes(const Sequence& sequence) const;
   std::int32_t chunk_limit(const Item& item) const;
   /// Pages that the item needs, besides what it holds after this step, to have all its known tokens computed.
   std::int32_t missing_pages(const Item& item) const;
   std::vector<PageId> usable_hits(const Sequence& sequence) const;
-  void emit(StepPlan& plan, const Item& item) const;
+  void emit(StepPlan& plan, const Item& item);
+  void emit_loops(const Item& item, PlanSlice& slice);
 
   const SchedulerLimits& limits_;
   const PagePool& pool_;
@@ -61,6 +69,10 @@ class Planner {
   std::vector<Item> items_;            // in arrival order
   std::vector<SequenceId> preempted_;  // youngest first
   std::int32_t rows_left_;
+  /// Rows hold their place for all their loops, and a decoded row must find one in every step: of a looped model each
+  /// sequence has one row, and prefills share these.
+  std::int32_t shared_rows_;
+  std::vector<std::int32_t> free_states_;
   std::int32_t free_pages_;                         // that next_page() can still hand out
   std::int32_t owed_pages_ = 0;                     // of them, those that admitted sequences will need for known tokens
   PageId cursor_;                                   // next candidate in the pool's own order

@@ -22,6 +22,9 @@ std::string StepPlan::dump() const {
   for (const PlanSlice& slice : slices) {
     fmt::format_to(out, "slice {} at {} tokens {} pages {}{}\n", slice.id, slice.first_position, slice.tokens,
                    slice.pages, slice.wants_logits ? " logits" : "");
+    if (slice.loops > 1)
+      fmt::format_to(out, "  depth {} of {}{} states {}\n", slice.depth, slice.loops, slice.exit ? " at most" : "",
+                     slice.states);
   }
   return text;
 }
@@ -32,6 +35,8 @@ Scheduler::Scheduler(const SchedulerLimits& limits, PagePool& pool)
   check(limits.step_tokens >= limits.max_batch, "step_tokens {} is less than max_batch {}: decode rows could not ride",
         limits.step_tokens, limits.max_batch);
   check(limits.chunk_cap >= 0, "chunk_cap is {}", limits.chunk_cap);
+  if (limits.depths > 1)  // preempted rows give theirs back only when the step is committed
+    for (std::int32_t state = 2 * limits.step_tokens; state > 0; --state) free_states_.push_back(state - 1);
 }
 
 Scheduler::~Scheduler() {
@@ -78,7 +83,12 @@ Status Scheduler::submit(std::span<const SequenceSpec> sequences) {
     sequence->tokens = spec.prompt;
     sequence->prompt = sequence->size();
     sequence->max_tokens = spec.max_tokens;
-    if (limits_.prefix_cache) index_.extend(sequence->chain, sequence->tokens);
+    sequence->rule = spec.loops;
+    sequence->rule.decode_tail = std::clamp(spec.loops.decode_tail, 0, sequence->prompt);
+    if (limits_.depths > 1)
+      sequence->loops.assign(static_cast<std::size_t>(sequence->decode_from()),
+                             static_cast<std::uint8_t>(spec.loops.max));
+    extend_chain(*sequence);
     check(alive_.emplace(spec.id, sequence.get()).second, "sequence id {} was submitted twice", spec.id);
     waiting_.push_back(std::move(sequence));
   }
@@ -89,6 +99,7 @@ bool Scheduler::cancel(SequenceId id) {
   const auto found = alive_.find(id);
   if (found == alive_.end()) return false;
   Sequence* const sequence = found->second;
+  drop_pass(*sequence);
   release_pages(*sequence);
   alive_.erase(found);
   const auto same = [&](const auto& other) { return other.get() == sequence; };
@@ -98,20 +109,29 @@ bool Scheduler::cancel(SequenceId id) {
 
 bool Scheduler::alive(SequenceId id) const { return alive_.contains(id); }
 
-StepPlan Scheduler::plan() const { return Planner(limits_, pool_, index_, running_, waiting_).run(steps_); }
+StepPlan Scheduler::plan() const {
+  return Planner(limits_, pool_, index_, running_, waiting_, free_states_).run(steps_);
+}
 
-void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcomes) {
+void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcomes,
+                       std::span<const ExitOutcome> exits) {
   check(plan.number == steps_, "plan {} was committed where plan {} is due", plan.number, steps_);
   std::unordered_set<SequenceId> wanted;
+  std::unordered_map<SequenceId, const ExitOutcome*> decided;
+  for (const ExitOutcome& exit : exits) decided[exit.id] = &exit;
   for (const PlanSlice& slice : plan.slices) {
-    if (slice.wants_logits) wanted.insert(slice.id);
+    check(slice.exit.has_value() == decided.contains(slice.id), "sequence {}: exit rule {}, exit outcome {}", slice.id,
+          slice.exit.has_value(), decided.contains(slice.id));
+    const bool left = slice.exit ? decided.at(slice.id)->left : slice.last_pass();
+    if (slice.wants_logits && left) wanted.insert(slice.id);
   }
   check(wanted.size() == outcomes.size(), "{} outcomes for {} slices that want logits", outcomes.size(), wanted.size());
 
+  take_states(plan);
   for (const SequenceId id : plan.preempted) preempt(id);
   for (const auto& admission : plan.admitted) admit(admission);
   for (const auto& item : plan.grants) grant(item);
-  for (const PlanSlice& slice : plan.slices) advance(slice);
+  for (const PlanSlice& slice : plan.slices) advance(slice, slice.exit ? decided.at(slice.id) : nullptr);
   for (const StepOutcome& outcome : outcomes) {
     check(wanted.erase(outcome.id) == 1, "an outcome of sequence {}, which wants none (any more)", outcome.id);
     apply(outcome);
@@ -131,6 +151,7 @@ void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcom
 void Scheduler::preempt(SequenceId id) {
   check(!running_.empty() && running_.back()->id == id, "sequence {} is preempted out of turn", id);
   Sequence& sequence = *running_.back();
+  drop_pass(sequence);
   release_pages(sequence);
   sequence.computed = 0;
   sequence.indexed_blocks = 0;
@@ -162,18 +183,40 @@ void Scheduler::grant(const StepPlan::Grant& grant) {
   }
 }
 
-void Scheduler::advance(const PlanSlice& slice) {
+void Scheduler::advance(const PlanSlice& slice, const ExitOutcome* exit) {
   Sequence& sequence = running_sequence(slice.id);
   const auto rows = static_cast<std::int32_t>(slice.tokens.size());
   check(slice.first_position == sequence.computed, "sequence {}: rows start at {}, {} positions are computed", slice.id,
         slice.first_position, sequence.computed);
+  Sequence::Pass& pass = sequence.pass;
+  check(slice.depth == pass.depth && (pass.rows == 0 || pass.rows == rows),
+        "sequence {}: {} rows at depth {}, {} at {}", slice.id, rows, slice.depth, pass.rows, pass.depth);
+  if (exit != nullptr ? !exit->left : !slice.last_pass()) {
+    pass = {rows, slice.depth + 1, exit != nullptr ? exit->remaining : 1, slice.states};
+    return;
+  }
+  pass.states = slice.states;
+  drop_pass(sequence);
+  leave(sequence, slice, exit != nullptr || (limits_.depths > 1 && !sequence.decided(slice.first_position)));
+}
+
+void Scheduler::leave(Sequence& sequence, const PlanSlice& slice, bool decoded) {
+  const auto rows = static_cast<std::int32_t>(slice.tokens.size());
   const bool decode = rows == 1 && sequence.computed >= sequence.prompt;
   (decode ? stats_.decode_rows : stats_.prefill_rows) += rows;
+  if (decoded) {
+    sequence.loops.push_back(static_cast<std::uint8_t>(slice.depth + 1));
+    ++stats_.decoded_loops[static_cast<std::size_t>(slice.depth)];
+  }
   stats_.recomputed_rows += std::clamp(sequence.most_computed - sequence.computed, 0, rows);
   sequence.computed += rows;
   sequence.most_computed = std::max(sequence.most_computed, sequence.computed);
   if (!limits_.prefix_cache) return;
+  if (decoded) extend_chain(sequence);
+  index_blocks(sequence);
+}
 
+void Scheduler::index_blocks(Sequence& sequence) {
   const auto depths = static_cast<std::size_t>(limits_.depths);
   for (; sequence.indexed_blocks < sequence.computed / kPageTokens; ++sequence.indexed_blocks) {
     const auto block = static_cast<std::size_t>(sequence.indexed_blocks);
@@ -183,6 +226,30 @@ void Scheduler::advance(const PlanSlice& slice) {
   }
 }
 
+/// A block of a looped model is known when the loops of all its tokens are.
+void Scheduler::extend_chain(Sequence& sequence) {
+  if (!limits_.prefix_cache) return;
+  if (limits_.depths == 1)
+    index_.extend(sequence.chain, sequence.tokens);
+  else
+    index_.extend(sequence.chain, std::span(sequence.tokens).first(sequence.loops.size()), sequence.loops);
+}
+
+void Scheduler::take_states(const StepPlan& plan) {
+  std::vector<std::int32_t> taken;
+  for (const PlanSlice& slice : plan.slices)
+    if (slice.depth == 0) taken.insert(taken.end(), slice.states.begin(), slice.states.end());
+  const auto first = free_states_.end() - std::ssize(taken);
+  check(taken.size() <= free_states_.size() && std::is_permutation(first, free_states_.end(), taken.begin()),
+        "the plan takes {} states that are not the free ones", taken.size());
+  free_states_.erase(first, free_states_.end());
+}
+
+void Scheduler::drop_pass(Sequence& sequence) {
+  free_states_.insert(free_states_.end(), sequence.pass.states.begin(), sequence.pass.states.end());
+  sequence.pass = {};
+}
+
 void Scheduler::apply(const StepOutcome& outcome) {
   Sequence& sequence = running_sequence(outcome.id);
   sequence.tokens.push_back(outcome.token);
@@ -190,8 +257,8 @@ void Scheduler::apply(const StepOutcome& outcome) {
         sequence.id, sequence.max_tokens);
   if (outcome.finished) {
     alive_.erase(outcome.id);
-  } else if (limits_.prefix_cache) {
-    index_.extend(sequence.chain, sequence.tokens);
+  } else if (limits_.depths == 1) {
+    extend_chain(sequence);
   }
 }
 

@@ -1,8 +1,10 @@
 // Which rows run in the next step. Host only, no device, no plugins, no text.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -11,6 +13,7 @@
 #include "base/status.h"
 #include "cache/page_pool.h"
 #include "cache/prefix_index.h"
+#include "request/request.h"
 
 namespace tessera {
 
@@ -31,6 +34,14 @@ struct SequenceSpec {
   SequenceId id;
   std::vector<std::int32_t> prompt;
   std::int32_t max_tokens;  // generated at most
+  LoopParams loops{};
+};
+
+/// What decides, after a pass, whether a decoded row of a looped model has seen loops enough.
+struct ExitRule {
+  std::int32_t min_loops;
+  float threshold;
+  float remaining;  // probability of no exit in the loops so far, from 1
 };
 
 /// Consecutive positions of one sequence. `pages` is its whole table after the step's grants:
@@ -40,7 +51,15 @@ struct PlanSlice {
   std::int32_t first_position;
   std::vector<std::int32_t> tokens;  // of the rows
   std::vector<PageId> pages;
-  bool wants_logits;  // of the last row: the sequence's next token is sampled from it
+  bool wants_logits;  // of the last row once it leaves: the sequence's next token is sampled from it
+  // Looped models. A slice leaves after the pass of depth `loops` - 1, or earlier by its exit rule.
+  std::int32_t depth = 0;
+  std::int32_t loops = 1;
+  std::int32_t planes = 1;             // the KV of the last loop run is copied up to this depth when it leaves
+  std::optional<ExitRule> exit{};      // slices of one decoded row
+  std::vector<std::int32_t> states{};  // rows of the state bank, one a row; empty when no pass follows or went before
+
+  bool last_pass() const { return depth + 1 == loops; }
 };
 
 /// Everything that commit() will do, decided without changing anything.
@@ -65,7 +84,14 @@ struct StepPlan {
   std::string dump() const;
 };
 
-/// What sampling made of one slice that wanted logits.
+/// What a pass made of a slice with an exit rule.
+struct ExitOutcome {
+  SequenceId id;
+  bool left;
+  float remaining;
+};
+
+/// What sampling made of one slice that wanted logits and left.
 struct StepOutcome {
   SequenceId id;
   std::int32_t token;
@@ -75,6 +101,7 @@ struct StepOutcome {
 struct SchedulerStats {
   std::int64_t steps = 0, rows = 0, prefill_rows = 0, decode_rows = 0;
   std::int64_t preemptions = 0, recomputed_rows = 0, prefix_hit_tokens = 0;
+  std::array<std::int64_t, 16> decoded_loops{};  // decoded rows by the loops they ran, [loops - 1]
 };
 
 struct Sequence;
@@ -100,8 +127,9 @@ class Scheduler {
   bool alive(SequenceId id) const;
 
   StepPlan plan() const;
-  /// `outcomes` holds exactly one entry for each slice that wants logits, in any order.
-  void commit(const StepPlan& plan, std::span<const StepOutcome> outcomes);
+  /// `exits` holds one entry for each slice with an exit rule; `outcomes` one for each slice that wants logits and
+  /// left; both in any order.
+  void commit(const StepPlan& plan, std::span<const StepOutcome> outcomes, std::span<const ExitOutcome> exits = {});
 
   /// After a failed step: what it wrote half must never be served as a prefix.
   void forget_prefixes();
@@ -118,7 +146,13 @@ class Scheduler {
   void preempt(SequenceId id);
   void admit(const StepPlan::Admission& admission);
   void grant(const StepPlan::Grant& grant);
-  void advance(const PlanSlice& slice);
+  /// The slice goes on, or it leaves and its positions are computed.
+  void advance(const PlanSlice& slice, const ExitOutcome* exit);
+  void leave(Sequence& sequence, const PlanSlice& slice, bool decoded);
+  void index_blocks(Sequence& sequence);
+  void extend_chain(Sequence& sequence);
+  void take_states(const StepPlan& plan);
+  void drop_pass(Sequence& sequence);
   void apply(const StepOutcome& outcome);
   void release_pages(Sequence& sequence);
   Sequence& running_sequence(SequenceId id);
@@ -131,6 +165,7 @@ class Scheduler {
   std::deque<std::unique_ptr<Sequence>> running_;
   std::deque<std::unique_ptr<Sequence>> waiting_;
   std::unordered_map<SequenceId, Sequence*> alive_;
+  std::vector<std::int32_t> free_states_;  // rows of the state bank; the last one is taken first
   std::uint64_t steps_ = 0;
   SchedulerStats stats_;
 };

@@ -5,6 +5,7 @@
 
 #include "base/sha256.h"
 #include "cache/page_pool.h"
+#include "request/request.h"
 
 namespace tessera {
 
@@ -18,9 +19,24 @@ struct Sequence {
   std::int32_t computed = 0;        // leading positions whose KV is written
   std::int32_t most_computed = 0;   // ever; rows below it are recomputed ones
   std::int32_t indexed_blocks = 0;  // leading blocks already offered to the prefix index
-  std::int32_t cached = -1;         // prompt tokens from the prefix cache at the first admission; -1 before it
+  LoopParams rule;
+  std::vector<std::uint8_t> loops;  // of a looped model: that each position ran, of the prompt and of decoded rows
+  struct Pass {                     // rows between two passes
+    std::int32_t rows = 0;          // from `computed` on; 0 = none
+    std::int32_t depth = 0;         // of the next pass
+    float remaining = 1;
+    std::vector<std::int32_t> states;
+  } pass;
+  std::int32_t cached = -1;  // prompt tokens from the prefix cache at the first admission; -1 before it
 
   std::int32_t size() const { return static_cast<std::int32_t>(tokens.size()); }
+  /// A looped model decodes the rows from here on one at a time, the first time: each may leave after its own loop.
+  std::int32_t decode_from() const { return prompt - rule.decode_tail; }
+  bool decided(std::int32_t position) const { return position < static_cast<std::int32_t>(loops.size()); }
+  /// Loops that a position runs, at most where it is not decided.
+  std::int32_t loops_of(std::int32_t position) const {
+    return decided(position) ? loops[static_cast<std::size_t>(position)] : rule.max;
+  }
 };
 
 inline constexpr std::int32_t blocks_of(std::int32_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }

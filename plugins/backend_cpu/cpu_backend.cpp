@@ -250,6 +250,34 @@ Status CpuBackend::gather(const sdk::Matrix& x, const sdk::Matrix* delta, const 
   return {};
 }
 
+Status CpuBackend::load_states(const sdk::Matrix& bank, const sdk::PackedRows& rows, const sdk::Matrix& out) noexcept {
+  sdk::parallel_for(*pool_, rows.num_rows, [&](std::int64_t row) {
+    if (rows.slices[rows.row_slice[row]].depth > 0)
+      std::memcpy(out.f32(row), bank.f32(rows.states[row]), static_cast<std::size_t>(out.cols) * sizeof(float));
+  });
+  return {};
+}
+
+Status CpuBackend::store_states(const sdk::Matrix& x, const sdk::PackedRows& rows, const sdk::Matrix& bank) noexcept {
+  sdk::parallel_for(*pool_, rows.num_rows, [&](std::int64_t row) {
+    if (rows.states[row] >= 0)
+      std::memcpy(bank.f32(rows.states[row]), x.f32(row), static_cast<std::size_t>(x.cols) * sizeof(float));
+  });
+  return {};
+}
+
+Status CpuBackend::copy_kv(const sdk::KvView& kv, const sdk::KvCopy* copies, std::int32_t count) noexcept {
+  const std::size_t bytes =
+      static_cast<std::size_t>(kv.num_kv_heads) * static_cast<std::size_t>(kv.head_dim) * sizeof(float);
+  sdk::parallel_for(*pool_, count, [&](std::int64_t i) {
+    for (std::int32_t layer = 0; layer < kv.num_layers; ++layer)
+      for (void* side : {kv.k, kv.v})
+        std::memcpy(static_cast<float*>(side) + kv.offset(copies[i].to_page, layer, copies[i].slot, 0),
+                    static_cast<float*>(side) + kv.offset(copies[i].from_page, layer, copies[i].slot, 0), bytes);
+  });
+  return {};
+}
+
 }  // namespace tessera_cpu
 
 TESSERA_REGISTER_PLUGIN(tessera::sdk::Backend, tessera_cpu::CpuBackend, tessera::sdk::Device::cpu, "cpu", "0.1.0",

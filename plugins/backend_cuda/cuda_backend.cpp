@@ -62,6 +62,7 @@ Status CudaBackend::select() const noexcept { return cuda_status(cudaSetDevice(d
 Status CudaBackend::bind(const sdk::StepLimits& limits) noexcept {
   if (Status status = select(); !status.ok()) return status;
   if (Status status = step_.bind(limits); !status.ok()) return status;
+  if (Status status = copies_.bind(); !status.ok()) return status;
   if (Status status = downloader_.bind(); !status.ok()) return status;
   return cuda_status(cudaMalloc(reinterpret_cast<void**>(&split_.tickets), kSplitTiles * sizeof(unsigned)),
                      "cudaMalloc");
@@ -205,6 +206,27 @@ Status CudaBackend::swiglu(const sdk::Matrix& gate_up, const sdk::Matrix& out) n
 Status CudaBackend::gather(const sdk::Matrix& x, const sdk::Matrix* delta, const sdk::PackedRows& rows,
                            const sdk::Matrix& out) noexcept {
   return cuda_status(tessera_cuda::gather(x, delta, rows, out, stream_), "backend cuda: gather");
+}
+
+Status CudaBackend::load_states(const sdk::Matrix& bank, const sdk::PackedRows& rows, const sdk::Matrix& out) noexcept {
+  return cuda_status(tessera_cuda::load_states(bank, rows, out, stream_), "backend cuda: load_states");
+}
+
+Status CudaBackend::store_states(const sdk::Matrix& x, const sdk::PackedRows& rows, const sdk::Matrix& bank) noexcept {
+  return cuda_status(tessera_cuda::store_states(x, rows, bank, stream_), "backend cuda: store_states");
+}
+
+Status CudaBackend::copy_kv(const sdk::KvView& kv, const sdk::KvCopy* copies, std::int32_t count) noexcept {
+  for (std::int32_t done = 0; done < count;) {
+    const sdk::KvCopy* device = nullptr;
+    std::int32_t part = 0;
+    const Status status = copies_.send(copies + done, count - done, stream_, &device, &part);
+    if (!status.ok()) return status;
+    const Status copied = cuda_status(tessera_cuda::copy_kv(kv, device, part, stream_), "backend cuda: copy_kv");
+    if (!copied.ok()) return copied;
+    done += part;
+  }
+  return {};
 }
 
 Status CudaBackend::measure_ceilings(sdk::Ceilings* out) noexcept {

@@ -37,6 +37,12 @@ class CudaBackend final : public tessera::sdk::Backend {
   tessera::sdk::Status swiglu(const tessera::sdk::Matrix& gate_up, const tessera::sdk::Matrix& out) noexcept override;
   tessera::sdk::Status gather(const tessera::sdk::Matrix& x, const tessera::sdk::Matrix* delta,
                               const tessera::sdk::PackedRows& rows, const tessera::sdk::Matrix& out) noexcept override;
+  tessera::sdk::Status load_states(const tessera::sdk::Matrix& bank, const tessera::sdk::PackedRows& rows,
+                                   const tessera::sdk::Matrix& out) noexcept override;
+  tessera::sdk::Status store_states(const tessera::sdk::Matrix& x, const tessera::sdk::PackedRows& rows,
+                                    const tessera::sdk::Matrix& bank) noexcept override;
+  tessera::sdk::Status copy_kv(const tessera::sdk::KvView& kv, const tessera::sdk::KvCopy* copies,
+                               std::int32_t count) noexcept override;
 
   tessera::sdk::Status measure_ceilings(tessera::sdk::Ceilings* out) noexcept override;
 
@@ -61,6 +67,7 @@ class CudaBackend final : public tessera::sdk::Backend {
   int processors_ = 0;
   cudaStream_t stream_ = nullptr;
   StepStaging step_;
+  CopyStaging copies_;
   Downloader downloader_;
   SplitSpace split_{};
   std::int32_t split_segments_ = 0;

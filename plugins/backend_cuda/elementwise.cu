@@ -80,6 +80,27 @@ __global__ void gather_kernel(sdk::Matrix x, sdk::Matrix delta, const std::int32
     target[c] = delta.data == nullptr ? x.f32(row)[c] : __fadd_rn(x.f32(row)[c], delta.f32(row)[c]);
 }
 
+__global__ void load_states_kernel(sdk::Matrix bank, sdk::PackedRows rows, sdk::Matrix out) {
+  if (rows.slices[rows.row_slice[blockIdx.x]].depth == 0) return;
+  const float* source = bank.f32(rows.states[blockIdx.x]);
+  for (int c = threadIdx.x; c < out.cols; c += blockDim.x) out.f32(blockIdx.x)[c] = source[c];
+}
+
+__global__ void store_states_kernel(sdk::Matrix x, const std::int32_t* states, sdk::Matrix bank) {
+  if (states[blockIdx.x] < 0) return;
+  float* target = bank.f32(states[blockIdx.x]);
+  for (int c = threadIdx.x; c < x.cols; c += blockDim.x) target[c] = x.f32(blockIdx.x)[c];
+}
+
+/// Block (copy, layer, K or V).
+__global__ void copy_kv_kernel(sdk::KvView kv, const sdk::KvCopy* copies) {
+  const sdk::KvCopy copy = copies[blockIdx.x];
+  float* side = static_cast<float*>(blockIdx.z == 0 ? kv.k : kv.v);
+  const float* source = side + kv.offset(copy.from_page, blockIdx.y, copy.slot, 0);
+  float* target = side + kv.offset(copy.to_page, blockIdx.y, copy.slot, 0);
+  for (int i = threadIdx.x; i < kv.num_kv_heads * kv.head_dim; i += blockDim.x) target[i] = source[i];
+}
+
 }  // namespace
 
 cudaError_t embed(const PackedLinear& table, const sdk::PackedRows& rows, const sdk::Matrix& out, cudaStream_t stream) {
@@ -111,6 +132,24 @@ cudaError_t gather(const sdk::Matrix& x, const sdk::Matrix* delta, const sdk::Pa
                    cudaStream_t stream) {
   const sdk::Matrix added = delta == nullptr ? sdk::Matrix{} : *delta;
   if (out.rows > 0) gather_kernel<<<out.rows, 256, 0, stream>>>(x, added, rows.logit_rows, out);
+  return cudaGetLastError();
+}
+
+cudaError_t load_states(const sdk::Matrix& bank, const sdk::PackedRows& rows, const sdk::Matrix& out,
+                        cudaStream_t stream) {
+  if (rows.num_rows > 0) load_states_kernel<<<rows.num_rows, 256, 0, stream>>>(bank, rows, out);
+  return cudaGetLastError();
+}
+
+cudaError_t store_states(const sdk::Matrix& x, const sdk::PackedRows& rows, const sdk::Matrix& bank,
+                         cudaStream_t stream) {
+  if (rows.num_rows > 0) store_states_kernel<<<rows.num_rows, 256, 0, stream>>>(x, rows.states, bank);
+  return cudaGetLastError();
+}
+
+cudaError_t copy_kv(const sdk::KvView& kv, const sdk::KvCopy* copies, std::int32_t count, cudaStream_t stream) {
+  const dim3 grid(count, kv.num_layers, 2);
+  if (count > 0) copy_kv_kernel<<<grid, 128, 0, stream>>>(kv, copies);
   return cudaGetLastError();
 }
 

@@ -29,6 +29,7 @@ Status StepStaging::bind(const sdk::StepLimits& limits) noexcept {
   at_.tokens = claim(limits.max_rows, kInt);
   at_.positions = claim(limits.max_rows, kInt);
   at_.row_slice = claim(limits.max_rows, kInt);
+  at_.states = claim(limits.max_rows, kInt);
   at_.slices = claim(limits.max_slices, sizeof(sdk::Slice));
   at_.logit_rows = claim(limits.max_logit_rows, kInt);
   at_.pages = claim(limits.max_pages, kInt);
@@ -53,6 +54,7 @@ Status StepStaging::send(const sdk::PackedRows& host, cudaStream_t stream, sdk::
   put(device->tokens, at_.tokens, host.num_rows);
   put(device->positions, at_.positions, host.num_rows);
   put(device->row_slice, at_.row_slice, host.num_rows);
+  if (host.states != nullptr) put(device->states, at_.states, host.num_rows);
   put(device->slices, at_.slices, host.num_slices);
   put(device->logit_rows, at_.logit_rows, host.num_logit_rows);
   put(device->pages, at_.pages, host.num_pages);
@@ -60,6 +62,33 @@ Status StepStaging::send(const sdk::PackedRows& host, cudaStream_t stream, sdk::
   status = cuda_status(cudaMemcpyAsync(device_, pinned_, bytes, cudaMemcpyHostToDevice, stream),
                        "cudaMemcpyAsync of a step's metadata");
   return status.ok() ? cuda_status(cudaEventRecord(sent_, stream), "cudaEventRecord") : status;
+}
+
+CopyStaging::~CopyStaging() {
+  if (sent_ != nullptr) cudaEventDestroy(sent_);
+  cudaFree(device_);
+  cudaFreeHost(pinned_);
+}
+
+Status CopyStaging::bind() noexcept {
+  cudaError_t error = cudaMallocHost(reinterpret_cast<void**>(&pinned_), kMost * sizeof *pinned_);
+  if (error == cudaSuccess) error = cudaMalloc(reinterpret_cast<void**>(&device_), kMost * sizeof *device_);
+  if (error == cudaSuccess) error = cudaEventCreateWithFlags(&sent_, cudaEventDisableTiming);
+  return cuda_status(error, "backend cuda: claiming the buffers of KV copies");
+}
+
+Status CopyStaging::send(const sdk::KvCopy* host, std::int32_t count, cudaStream_t stream, const sdk::KvCopy** device,
+                         std::int32_t* part) noexcept {
+  *device = device_;
+  *part = std::min(count, kMost);
+  const std::size_t bytes = static_cast<std::size_t>(*part) * sizeof *host;
+  cudaError_t error = cudaEventSynchronize(sent_);
+  if (error == cudaSuccess) {
+    std::memcpy(pinned_, host, bytes);
+    error = cudaMemcpyAsync(device_, pinned_, bytes, cudaMemcpyHostToDevice, stream);
+  }
+  if (error == cudaSuccess) error = cudaEventRecord(sent_, stream);
+  return cuda_status(error, "backend cuda: uploading KV copies");
 }
 
 Downloader::~Downloader() {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "tessera/sdk/backend.h"
 #include "tessera/sdk/batch.h"
 #include "tessera/sdk/status.h"
 
@@ -27,7 +28,7 @@ class StepStaging {
  private:
   /// Byte offsets; pages come last, so that a short step copies few of them.
   struct Layout {
-    std::size_t tokens, positions, row_slice, slices, logit_rows, pages, bytes;
+    std::size_t tokens, positions, row_slice, states, slices, logit_rows, pages, bytes;
   };
 
   tessera::sdk::StepLimits limits_{};
@@ -35,6 +36,26 @@ class StepStaging {
   char* pinned_ = nullptr;
   char* device_ = nullptr;
   cudaEvent_t sent_ = nullptr;  // the copy out of `pinned_` is over
+};
+
+/// KV copies on their way to the device, `kMost` at a time.
+class CopyStaging {
+ public:
+  CopyStaging() = default;
+  ~CopyStaging();
+  CopyStaging(const CopyStaging&) = delete;
+  CopyStaging& operator=(const CopyStaging&) = delete;
+
+  tessera::sdk::Status bind() noexcept;
+  /// Enqueues the upload of the first *part copies; waits for the last upload, not for what used it.
+  tessera::sdk::Status send(const tessera::sdk::KvCopy* host, std::int32_t count, cudaStream_t stream,
+                            const tessera::sdk::KvCopy** device, std::int32_t* part) noexcept;
+
+ private:
+  static constexpr std::int32_t kMost = 4096;
+  tessera::sdk::KvCopy* pinned_ = nullptr;
+  tessera::sdk::KvCopy* device_ = nullptr;
+  cudaEvent_t sent_ = nullptr;
 };
 
 /// Device to host through two pinned halves: one is emptied while the other fills.

@@ -111,7 +111,7 @@ OrderedJson error_json(const Refusal& refusal) {
 
 /// The engine's sentences start with the parameter they are about.
 std::string param_of(std::string_view message) {
-  constexpr std::array<std::string_view, 12> kNames = {"temperature",
+  constexpr std::array<std::string_view, 15> kNames = {"temperature",
                                                        "top_p",
                                                        "min_p",
                                                        "presence_penalty",
@@ -122,7 +122,10 @@ std::string param_of(std::string_view message) {
                                                        "max_tokens",
                                                        "top_logprobs",
                                                        "stop",
-                                                       "logit_bias"};
+                                                       "logit_bias",
+                                                       "max_loops",
+                                                       "min_loops",
+                                                       "exit_threshold"};
   const std::string_view word = message.substr(0, message.find(' '));
   return std::find(kNames.begin(), kNames.end(), word) == kNames.end() ? "" : std::string(word);
 }

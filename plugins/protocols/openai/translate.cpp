@@ -297,6 +297,13 @@ void parse_lengths(const Fields& fields, Call& call) {
   fields.integer("n", 1, INT32_MAX, call.num_choices);
 }
 
+/// Of looped models; the engine judges the values.
+void parse_loops(const Fields& fields, Call& call) {
+  fields.integer("max_loops", 0, INT32_MAX, call.max_loops);
+  fields.integer("min_loops", 1, INT32_MAX, call.min_loops);
+  fields.real("exit_threshold", call.exit_threshold);
+}
+
 void parse_streaming(const Fields& fields, Call& call) {
   fields.flag("stream", call.stream);
   const Json* options = fields.get("stream_options");
@@ -322,6 +329,7 @@ void parse_object(const Json& body, Call& call) {
   parse_logprobs(fields, call);
   parse_lengths(fields, call);
   parse_streaming(fields, call);
+  parse_loops(fields, call);
   fields.flag("ignore_eos", call.ignore_eos);
   if (call.echo && call.prompt_kind != sdk::PromptKind::text)
     refuse("echo", "'echo' is true with a prompt of token ids; give the prompt as text");
@@ -347,6 +355,9 @@ sdk::RequestView Call::view() {
   out.stops = stop_views_;
   out.top_logprobs = top_logprobs;
   out.ignore_eos = ignore_eos;
+  out.max_loops = max_loops;
+  out.min_loops = min_loops;
+  out.exit_threshold = exit_threshold;
   return out;
 }
 

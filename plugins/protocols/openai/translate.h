@@ -47,6 +47,8 @@ struct Call {
   std::int32_t num_choices = 1;
   std::int32_t top_logprobs = -1;
   bool ignore_eos = false;
+  std::int32_t max_loops = 0, min_loops = 1;
+  double exit_threshold = -1;
   bool stream = false;
   bool include_usage = false;
   bool echo = false;

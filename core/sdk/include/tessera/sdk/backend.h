@@ -48,6 +48,13 @@ struct RotaryArgs {
   PackedRows rows;  // device pointers
 };
 
+/// K and V of one position, all layers, from one page to another (the same slot of it).
+struct KvCopy {
+  std::int32_t from_page;
+  std::int32_t to_page;
+  std::int32_t slot;
+};
+
 /// What a device can do at most, measured on it.
 struct Ceilings {
   double flops;             // f32 a second, a fused multiply-add counts two
@@ -91,6 +98,22 @@ class Backend {
   virtual Status swiglu(const Matrix& gate_up, const Matrix& out) noexcept = 0;
   /// [step] out[i] = x[rows.logit_rows[i]] + delta[rows.logit_rows[i]] (delta may be null).
   virtual Status gather(const Matrix& x, const Matrix* delta, const PackedRows& rows, const Matrix& out) noexcept = 0;
+
+  /// [step] Looped models: out[r] = bank[rows.states[r]] for the rows of slices of depth > 0; others are left alone.
+  virtual Status load_states(const Matrix& bank, const PackedRows& rows, const Matrix& out) noexcept {
+    (void)bank, (void)rows, (void)out;
+    return fail(Code::unsupported, "this backend serves no looped models");
+  }
+  /// [step] bank[rows.states[r]] = x[r] for the rows with a state.
+  virtual Status store_states(const Matrix& x, const PackedRows& rows, const Matrix& bank) noexcept {
+    (void)x, (void)rows, (void)bank;
+    return fail(Code::unsupported, "this backend serves no looped models");
+  }
+  /// [step] `copies` are on the host and read during the call; no two write the same place, none reads a written one.
+  virtual Status copy_kv(const KvView& kv, const KvCopy* copies, std::int32_t count) noexcept {
+    (void)kv, (void)copies, (void)count;
+    return fail(Code::unsupported, "this backend serves no looped models");
+  }
 
   /// [control] Optional: the roofs that benchmarks print; takes less than a second.
   virtual Status measure_ceilings(Ceilings* out) noexcept {

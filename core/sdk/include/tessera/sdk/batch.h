@@ -29,6 +29,9 @@ struct PackedRows {
   std::int32_t num_pages;
   const std::int32_t* logit_rows;  // [num_logit_rows] rows whose logits are wanted, ascending
   std::int32_t num_logit_rows;
+  /// Looped models: [num_rows] the row of the state bank that keeps each row's hidden state between its passes, -1 for
+  /// none; null for a plain model. Rows of depth > 0 begin with it, rows that go on end with it.
+  const std::int32_t* states = nullptr;
 };
 
 /// Configured limits: what `bind` sizes worst-case memory by. Never the pool's size.

@@ -47,6 +47,10 @@ struct RequestView {
   std::span<const std::string_view> stops;  // not part of the answer
   std::int32_t top_logprobs = -1;           // -1 = none; 0 = the chosen token's only; k = also the k best
   bool ignore_eos = false;
+  // Looped models only; a plain one refuses anything but these values.
+  std::int32_t max_loops = 0;   // loops of every row at most; 0 = all of the model's
+  std::int32_t min_loops = 1;   // a decoded row leaves after these at the earliest
+  double exit_threshold = -1;   // a decoded row leaves once its exit probability sums up to this; -1 = the model's
 };
 
 enum class FinishReason : std::uint32_t { none, stop, length, cancelled, error };
@@ -111,6 +115,7 @@ struct EngineInfo {
   std::int32_t vocab_size;
   std::int32_t max_choices;
   std::int32_t max_top_logprobs;
+  std::int32_t loops;  // of a looped model; 1 for a plain one
 };
 
 /// Thread-safe. Lives longer than any adapter.

@@ -73,6 +73,9 @@ TESSERA_INLINE float exp_f32(float x) {
 /// g / (1 + e^-g)
 TESSERA_INLINE float silu_f32(float g) { return g / (1.0f + exp_f32(-g)); }
 
+/// 1 / (1 + e^-x)
+TESSERA_INLINE float sigmoid_f32(float x) { return 1.0f / (1.0f + exp_f32(-x)); }
+
 /// The tree +16, +8, +4, +2, +1 over 32 lanes; destroys `lanes`.
 TESSERA_INLINE float fold_32(float* lanes) {
   for (int width = 16; width > 0; width /= 2)
