@@ -45,6 +45,10 @@ struct Metrics::Impl {
   prometheus::Gauge& hit_tokens = gauge("tessera_prefix_hit_tokens", "Prompt tokens served by the prefix cache");
   prometheus::Gauge& pages_used = gauge("tessera_kv_pages_in_use", "KV pages referenced by a sequence");
   prometheus::Gauge& pages_total = gauge("tessera_kv_pages", "KV pages of the pool");
+  prometheus::Family<prometheus::Gauge>& decoded = prometheus::BuildGauge()
+                                                       .Name("tessera_decoded_rows")
+                                                       .Help("Decoded rows of a looped model by the loops they ran")
+                                                       .Register(registry);
   prometheus::Gauge& fallbacks =
       gauge("tessera_attention_fallbacks", "Attention calls that a slower kernel than the one asked for served");
 };
@@ -73,6 +77,9 @@ void Metrics::scheduler(const SchedulerStats& stats, std::int32_t waiting, std::
   impl_->rows.Set(static_cast<double>(stats.rows));
   impl_->preemptions.Set(static_cast<double>(stats.preemptions));
   impl_->hit_tokens.Set(static_cast<double>(stats.prefix_hit_tokens));
+  for (std::size_t i = 0; i < stats.decoded_loops.size(); ++i)
+    if (stats.decoded_loops[i] > 0)
+      impl_->decoded.Add({{"loops", std::to_string(i + 1)}}).Set(static_cast<double>(stats.decoded_loops[i]));
 }
 
 void Metrics::pages(std::int32_t in_use, std::int32_t total) {

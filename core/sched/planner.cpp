@@ -36,6 +36,8 @@ StepPlan Planner::run(std::uint64_t number) {
   StepPlan plan;
   plan.number = number;
   plan.preempted = preempted_;
+  for (const Item& item : items_)
+    if (item.admitted) plan.admitted.push_back({item.sequence->id, item.hits});
   for (const bool decode : {true, false}) {
     for (const Item& item : items_) {
       if (item.decode == decode) emit(plan, item);
@@ -200,7 +202,6 @@ std::int32_t Planner::missing_pages(const Item& item) const {
 
 void Planner::emit(StepPlan& plan, const Item& item) {
   const Sequence& sequence = *item.sequence;
-  if (item.admitted) plan.admitted.push_back({sequence.id, item.hits});
   if (item.rows == 0) return;
   if (!item.grant.empty()) plan.grants.push_back({sequence.id, item.grant});
 

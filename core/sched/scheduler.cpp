@@ -229,10 +229,15 @@ void Scheduler::index_blocks(Sequence& sequence) {
 /// A block of a looped model is known when the loops of all its tokens are.
 void Scheduler::extend_chain(Sequence& sequence) {
   if (!limits_.prefix_cache) return;
-  if (limits_.depths == 1)
+  if (limits_.depths == 1) {
     index_.extend(sequence.chain, sequence.tokens);
-  else
-    index_.extend(sequence.chain, std::span(sequence.tokens).first(sequence.loops.size()), sequence.loops);
+  } else if (sequence.loops.size() / kPageTokens > sequence.chain.size()) {
+    // Planes from the request's last loop on are not written: its number of loops counts too.
+    std::vector<std::uint8_t> modes;
+    for (const std::uint8_t loops : sequence.loops)
+      modes.push_back(static_cast<std::uint8_t>((sequence.rule.max - 1) << 4 | (loops - 1)));
+    index_.extend(sequence.chain, std::span(sequence.tokens).first(modes.size()), modes);
+  }
 }
 
 void Scheduler::take_states(const StepPlan& plan) {
