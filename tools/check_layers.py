@@ -27,7 +27,7 @@ LAYERS["kit"] = LAYERS["bench"] | {"bench"}
 LAYERS["app"] = LAYERS["kit"] | {"kit", "http"}
 
 # The scheduler is host only and pure: it sees no device and no plugin interface.
-SCHED_FORBIDDEN = {f"tessera/sdk/{name}.h" for name in ("backend", "attention", "device", "http", "protocol")}
+SCHED_FORBIDDEN = {f"tessera/sdk/{name}.h" for name in ("backend", "attention", "device", "http", "protocol", "sparse_decode")}
 CUDA = re.compile(r"^(cuda|cublas|cudnn|nccl|nvtx|cutlass|thrust|cub/|nvrtc|nvml)|\.cuh$|^tessera/sdk/cuda\.h$")
 CUDA_SDK = "core/sdk/include/tessera/sdk/cuda.h"  # the one public header for CUDA plugins
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)

@@ -53,6 +53,7 @@ Requests ragged(const CheckBench& bench, std::int32_t count, std::uint64_t strea
     request.sampling.temperature = temperature;
     request.sampling.seed = random.bits();
     request.loops = loops_of(bench.runner.spec().loops, i);
+    if (i % 5 != 4) request.loops.sparse_from = bench.runner.sparse_from();
     requests.push_back(request);
   }
   return requests;
@@ -70,6 +71,7 @@ Result<std::vector<Trace>> alone(Runner& runner, const Requests& requests) {
                                          .max_queue = 1,
                                          .max_context = runner.max_context(),
                                          .depths = runner.spec().loops,
+                                         .capture_depth = runner.capture_depth(),
                                          .prefix_cache = false}};
     auto simulation = simulate(runner, std::span(&request, 1), options);
     if (!simulation.ok()) return simulation.status();

@@ -163,7 +163,8 @@ Result<std::vector<TaskScore>> evaluate(const Config& config, Registry& registry
   asked.max_loops = options.max_loops;
   asked.min_loops = options.min_loops;
   asked.exit_threshold = options.exit_threshold;
-  const RequestBounds bounds{spec.vocab, (*runner)->max_context(), spec.loops, double{spec.exit_threshold}};
+  const RequestBounds bounds{spec.vocab, (*runner)->max_context(), spec.loops, double{spec.exit_threshold},
+                             (*runner)->sparse_from()};
   TESSERA_TRY(validate(asked, bounds));
   LoopParams loops = resolve_loops(asked, bounds);
   const bool exits = loops.exit_threshold < 1;

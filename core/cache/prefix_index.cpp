@@ -10,7 +10,7 @@ PrefixIndex::PrefixIndex(std::int32_t depths, std::string_view salt)
 }
 
 void PrefixIndex::extend(std::vector<Digest>& chain, std::span<const std::int32_t> tokens,
-                         std::span<const std::uint8_t> modes) const {
+                         std::span<const std::uint16_t> modes) const {
   const std::size_t blocks = tokens.size() / kPageTokens;
   // Parent and block have fixed sizes, and the salt is inside the root: no two inputs share one byte string.
   while (chain.size() < blocks) {

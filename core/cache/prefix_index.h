@@ -21,9 +21,9 @@ class PrefixIndex {
   PrefixIndex(std::int32_t depths, std::string_view salt);
 
   /// Appends to `chain` the digests of the full blocks of `tokens` that it does not cover yet. `modes` says of each
-  /// token what else shaped its KV (the loops it ran); empty where nothing does.
+  /// token what else shaped its KV (the loops it ran, sparse or dense); empty where nothing does.
   void extend(std::vector<Digest>& chain, std::span<const std::int32_t> tokens,
-              std::span<const std::uint8_t> modes = {}) const;
+              std::span<const std::uint16_t> modes = {}) const;
 
   /// Pages of the longest known run of leading blocks, [block * depths + depth].
   std::vector<PageId> match(std::span<const Digest> chain) const;

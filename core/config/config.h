@@ -61,6 +61,10 @@ struct Config {
     Where where;
   } scheduler;
   PluginConfig attention{.name = "attention_exact", .path = {}, .options = {}, .where = {}};  // variant is an option
+  struct SparseDecode {
+    PluginConfig plugin;         // no name: dense decoding
+    std::int32_t crossover = 1;  // a decoded row that sees fewer positions is dense
+  } sparse_decode;
   std::vector<PluginConfig> protocols{{.name = "openai", .path = {}, .options = {}, .where = {}}};
   struct Server {
     std::string host = "127.0.0.1";

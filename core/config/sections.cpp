@@ -125,7 +125,15 @@ void set_option(PluginConfig& plugin, PluginOption option) {
   plugin.options.push_back(std::move(option));
 }
 
-Status set_plugin_key(PluginConfig& plugin, const Value& value, bool has_variant) {
+/// A key of a plugin's section that is the engine's, not the plugin's.
+struct OwnKey {
+  std::string key;
+  std::function<Status(const Value&)> set;
+};
+
+Status set_plugin_key(PluginConfig& plugin, const Value& value, bool has_variant, const std::vector<OwnKey>& own) {
+  for (const OwnKey& one : own)
+    if (one.key == value.key) return one.set(value);
   const auto option = [&](const Value& one) -> Status {
     if (!one.node.IsScalar()) return refuse(one, "one value: a text, a number, true or false");
     set_option(plugin, {one.key, one.node.Scalar(), one.where});
@@ -153,10 +161,11 @@ Status set_plugin_key(PluginConfig& plugin, const Value& value, bool has_variant
   if (value.key == "variant" && has_variant) return option(value);
   std::vector<std::string> known{"name", "path", "options"};
   if (has_variant) known.push_back("variant");
+  for (const OwnKey& one : own) known.push_back(one.key);
   return unknown_key(value, known);
 }
 
-Status set_plugin(PluginConfig& plugin, const Value& section, bool has_variant) {
+Status set_plugin(PluginConfig& plugin, const Value& section, bool has_variant, const std::vector<OwnKey>& own = {}) {
   auto keys = entries(section);
   if (!keys.ok()) return keys.status();
   for (const Value& value : *keys)  // options and path belong to the plugin that was named before
@@ -165,7 +174,7 @@ Status set_plugin(PluginConfig& plugin, const Value& section, bool has_variant) 
   bool named = false;
   bool moved = false;
   for (const Value& value : *keys) {
-    TESSERA_TRY(set_plugin_key(plugin, value, has_variant));
+    TESSERA_TRY(set_plugin_key(plugin, value, has_variant, own));
     named = named || value.key == "name";
     moved = moved || (value.key == "path" && !plugin.path.empty());
   }
@@ -194,6 +203,16 @@ Status set_protocols(Config& config, const Value& list) {
   if (result.empty()) return refuse(list, "at least one adapter, such as [{ name: openai }]");
   config.protocols = std::move(result);
   return {};
+}
+
+Status set_sparse_decode(Config& config, const Value& section) {
+  const auto crossover = [&](const Value& value) -> Status {
+    auto positions = read_int(value, 1, 1 << 24);
+    if (!positions.ok()) return positions.status();
+    config.sparse_decode.crossover = static_cast<std::int32_t>(*positions);
+    return {};
+  };
+  return set_plugin(config.sparse_decode.plugin, section, false, {{"crossover", crossover}});
 }
 
 #define FIELD(member) \
@@ -236,7 +255,7 @@ std::vector<Section> make_table() {
         {"max_queue", integer(FIELD(scheduler.max_queue), 1, kMillion)}},
        place(FIELD(scheduler.where))},
       {"attention", {}, plugin(&Config::attention, true)},
-      {"sparse_decode", {}, not_yet("remove the section for dense decoding")},
+      {"sparse_decode", {}, set_sparse_decode},
       {"speculation", {}, not_yet("remove the section")},
       {"protocols", {}, set_protocols},
       {"server",

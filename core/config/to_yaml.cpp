@@ -66,6 +66,11 @@ std::string to_yaml(const Config& config) {
     plain(out, "max_queue", config.scheduler.max_queue);
   });
   section(out, "attention", [&] { plugin(out, config.attention); });
+  if (!config.sparse_decode.plugin.name.empty())
+    section(out, "sparse_decode", [&] {
+      plugin(out, config.sparse_decode.plugin);
+      plain(out, "crossover", config.sparse_decode.crossover);
+    });
   out << YAML::Key << "protocols" << YAML::Value << YAML::BeginSeq;
   for (const PluginConfig& protocol : config.protocols) {
     out << YAML::BeginMap;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <numeric>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -66,6 +67,8 @@ Result<std::unique_ptr<Runner>> Runner::open(const Config& config, Registry& reg
   auto attention = registry.create<sdk::Attention>(config.attention, device);
   if (!attention.ok()) return attention.status();
   runner->attention_ = std::move(*attention);
+  runner->masses_ = options.masses;
+  if (Status status = runner->open_sparse(config, registry); !status.ok()) return status;
   if (Status status = runner->load_model(config, options); !status.ok()) return status;
   if (Status status = runner->size_pool(config); !status.ok()) return status;
   if (Status status =
@@ -78,6 +81,12 @@ Result<std::unique_ptr<Runner>> Runner::open(const Config& config, Registry& reg
   hash.add("tessera 1\n").add(to_hex(runner->model_digest_)).add(config.model.profile);
   for (const sdk::Descriptor* plugin : {&runner->backend_.descriptor(), &runner->attention_.descriptor()})
     hash.add("\n").add(plugin->name).add(" ").add(plugin->version);
+  if (runner->sparse_active_) {
+    hash.add("\n").add(runner->sparse_.descriptor().name).add(" ").add(runner->sparse_.descriptor().version);
+    hash.add(fmt::format("\ncrossover={}", runner->crossover_));
+    for (const PluginOption& option : config.sparse_decode.plugin.options)
+      hash.add("\n").add(option.key).add("=").add(option.value);
+  }
   for (const PluginOption& option : config.attention.options) hash.add("\n").add(option.key).add("=").add(option.value);
   runner->fingerprint_ = to_hex(hash.finish());
   return runner;
@@ -97,7 +106,7 @@ Status Runner::load_model(const Config& config, const RunnerOptions& options) {
   TESSERA_TRY(backend_->bind(limits_));
 
   const auto prepare = [&](WeightSource& weights) -> Status {
-    auto decoder = Decoder::load(spec_, weights, *backend_.get(), limits_);
+    auto decoder = Decoder::load(spec_, weights, *backend_.get(), limits_, sparse_active_);
     if (!decoder.ok()) return decoder.status();
     decoder_ = std::move(*decoder);
     return {};
@@ -118,7 +127,42 @@ Status Runner::load_model(const Config& config, const RunnerOptions& options) {
   const sdk::AttentionShape shape = attention_shape(spec_);
   std::size_t workspace_bytes = 0;
   TESSERA_TRY(attention_->bind(shape, limits_, backend_->context(), workspace_bytes));
-  return workspace_bytes == 0 ? Status{} : backend_->allocate(workspace_bytes, &workspace_);
+  if (workspace_bytes > 0) TESSERA_TRY(backend_->allocate(workspace_bytes, &workspace_));
+  return bind_sparse(config);
+}
+
+Status Runner::open_sparse(const Config& config, Registry& registry) {
+  const PluginConfig& wanted = config.sparse_decode.plugin;
+  if (wanted.name.empty()) return {};
+  auto sparse = registry.create<sdk::SparseDecode>(wanted, backend_->context().device);
+  if (!sparse.ok()) return sparse.status();
+  sparse_ = std::move(*sparse);
+  crossover_ = config.sparse_decode.crossover;
+  sparse_active_ = sparse_->active();
+  return {};
+}
+
+Status Runner::bind_sparse(const Config& config) {
+  if (!sparse_active_) return {};
+  const char* name = sparse_.descriptor().name;
+  if (spec_.loops <= sparse_->capture_depth() + 1)
+    return fail(Code::invalid_argument,
+                "{}: sparse_decode {} reads in later loops what loop {} selected, but the model has {}; remove the "
+                "section, or serve a looped model",
+                config.sparse_decode.plugin.where.text(), name, sparse_->capture_depth() + 1,
+                spec_.loops == 1 ? "one loop" : fmt::format("{} loops", spec_.loops));
+  if ((attention_.descriptor().traits.capabilities & sdk::kEmitsScores) == 0)
+    return fail(Code::invalid_argument,
+                "{}: sparse_decode {} needs the scores of attention, which {} does not emit; use attention.name: "
+                "attention_exact",
+                config.sparse_decode.plugin.where.text(), name, attention_.descriptor().name);
+  std::size_t bytes = 0;
+  TESSERA_TRY(sparse_->bind(attention_shape(spec_), limits_, 2 * limits_.max_slices, backend_->context(), bytes));
+  return bytes == 0 ? Status{} : backend_->allocate(bytes, &sparse_workspace_);
+}
+
+PassContext Runner::context() {
+  return {*attention_.get(), sparse_active_ ? sparse_.get() : nullptr, workspace_, sparse_workspace_, kv_, groups_};
 }
 
 Status Runner::size_pool(const Config& config) {
@@ -145,26 +189,18 @@ Status Runner::size_pool(const Config& config) {
   return {};
 }
 
+void Runner::order_slices(const StepPlan& plan) {
+  order_.resize(plan.slices.size());
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
+  std::stable_sort(order_.begin(), order_.end(),
+                   [&](std::size_t a, std::size_t b) { return plan.slices[a].mode < plan.slices[b].mode; });
+}
+
 sdk::PackedRows Runner::pack(const StepPlan& plan, bool every_row) {
   tokens_.clear(), positions_.clear(), row_slice_.clear(), pages_.clear(), logit_rows_.clear(), slices_.clear();
-  states_.clear();
-  for (const PlanSlice& slice : plan.slices) {
-    const auto index = static_cast<std::int32_t>(slices_.size());
-    const auto rows = static_cast<std::int32_t>(slice.tokens.size());
-    const auto blocks = std::ssize(slice.pages) / spec_.loops;
-    slices_.push_back({static_cast<std::int32_t>(tokens_.size()), rows, slice.first_position, slice.depth,
-                       static_cast<std::int32_t>(pages_.size()), static_cast<std::int32_t>(blocks)});
-    const auto table = slice.pages.begin() + slice.depth * blocks;
-    pages_.insert(pages_.end(), table, table + blocks);
-    for (std::int32_t i = 0; i < rows; ++i) {
-      const bool answers = slice.wants_logits && i + 1 == rows && slice.last_pass();
-      if (every_row || answers || slice.exit) logit_rows_.push_back(static_cast<std::int32_t>(tokens_.size()));
-      tokens_.push_back(slice.tokens[static_cast<std::size_t>(i)]);
-      positions_.push_back(slice.first_position + i);
-      row_slice_.push_back(index);
-      states_.push_back(slice.states.empty() ? -1 : slice.states[static_cast<std::size_t>(i)]);
-    }
-  }
+  states_.clear(), references_.clear(), groups_.clear();
+  order_slices(plan);
+  for (const std::size_t index : order_) pack_slice(plan.slices[index], every_row);
   const auto size = [](const auto& list) { return static_cast<std::int32_t>(list.size()); };
   const sdk::PackedRows rows{.num_rows = size(tokens_),
                              .num_slices = size(slices_),
@@ -176,7 +212,8 @@ sdk::PackedRows Runner::pack(const StepPlan& plan, bool every_row) {
                              .num_pages = size(pages_),
                              .logit_rows = logit_rows_.data(),
                              .num_logit_rows = size(logit_rows_),
-                             .states = spec_.loops > 1 ? states_.data() : nullptr};
+                             .states = spec_.loops > 1 ? states_.data() : nullptr,
+                             .references = sparse_active_ ? references_.data() : nullptr};
   check(rows.num_rows <= limits_.max_rows && rows.num_logit_rows <= limits_.max_logit_rows &&
             rows.num_pages <= limits_.max_pages,
         "step of {} rows, {} logit rows, {} pages exceeds the limits {}, {}, {}", rows.num_rows, rows.num_logit_rows,
@@ -184,42 +221,63 @@ sdk::PackedRows Runner::pack(const StepPlan& plan, bool every_row) {
   return rows;
 }
 
+void Runner::pack_slice(const PlanSlice& slice, bool every_row) {
+  const auto first = static_cast<std::int32_t>(tokens_.size());
+  const auto rows = static_cast<std::int32_t>(slice.tokens.size());
+  if (groups_.empty() || groups_.back().mode != slice.mode)
+    groups_.push_back({slice.mode, first, 0, static_cast<std::int32_t>(slices_.size()), 0});
+  RowGroup& group = groups_.back();
+  const auto blocks = std::ssize(slice.pages) / spec_.loops;
+  slices_.push_back({first - group.first_row, rows, slice.first_position, slice.depth,
+                     static_cast<std::int32_t>(pages_.size()), static_cast<std::int32_t>(blocks)});
+  const auto table = slice.pages.begin() + slice.depth * blocks;
+  pages_.insert(pages_.end(), table, table + blocks);
+  for (std::int32_t i = 0; i < rows; ++i) {
+    const bool answers = slice.wants_logits && i + 1 == rows && slice.last_pass();
+    if (every_row || answers || slice.exit) logit_rows_.push_back(first + i);
+    tokens_.push_back(slice.tokens[static_cast<std::size_t>(i)]);
+    positions_.push_back(slice.first_position + i);
+    row_slice_.push_back(group.num_slices);
+    states_.push_back(slice.states.empty() ? -1 : slice.states[static_cast<std::size_t>(i)]);
+    references_.push_back(slice.reference);
+  }
+  group.num_rows += rows;
+  ++group.num_slices;
+}
+
 Status Runner::step(const StepPlan& plan, StepResult& result) {
   const sdk::PackedRows rows = pack(plan, false);
-  TESSERA_TRY(decoder_->forward(*attention_.get(), workspace_, kv_, rows, result.logits, exits_));
+  TESSERA_TRY(decoder_->forward(context(), rows, masses_, answer_));
   judge(plan, result);
+  result.masses = answer_.masses;
   return copy_left(plan, result);
 }
 
 void Runner::judge(const StepPlan& plan, StepResult& result) {
-  result.answered.clear(), result.exits.clear();
+  result.answered.clear(), result.exits.clear(), result.logits.clear();
   const auto vocab = static_cast<std::ptrdiff_t>(spec_.vocab);
-  std::ptrdiff_t row = 0, kept = 0;
-  for (std::size_t i = 0; i < plan.slices.size(); ++i) {
-    const PlanSlice& slice = plan.slices[i];
+  std::ptrdiff_t row = 0;
+  for (const std::size_t index : order_) {
+    const PlanSlice& slice = plan.slices[index];
     bool left = slice.last_pass();
     if (!slice.exit && !(left && slice.wants_logits)) continue;
     if (slice.exit) {
-      const ExitOutcome outcome = exit_after(slice, exits_[static_cast<std::size_t>(row)]);
-      left = outcome.left;
-      result.exits.push_back(outcome);
+      result.exits.push_back(exit_after(slice, answer_.exits[static_cast<std::size_t>(row)]));
+      left = result.exits.back().left;
     }
-    if (left && slice.wants_logits) {
-      const auto from = result.logits.begin() + row * vocab;
-      if (kept != row) std::copy(from, from + vocab, result.logits.begin() + kept * vocab);
-      result.answered.push_back(i);
-      ++kept;
-    }
-    ++row;
+    const auto logits = answer_.logits.begin() + row++ * vocab;
+    if (!left || !slice.wants_logits) continue;
+    result.answered.push_back(index);
+    result.logits.insert(result.logits.end(), logits, logits + vocab);
   }
-  result.logits.resize(static_cast<std::size_t>(kept * vocab));
 }
 
 Status Runner::copy_left(const StepPlan& plan, const StepResult& result) {
   if (spec_.loops == 1) return {};
   copies_.clear();
   auto exit = result.exits.begin();
-  for (const PlanSlice& slice : plan.slices) {
+  for (const std::size_t index : order_) {
+    const PlanSlice& slice = plan.slices[index];
     const bool left = slice.exit ? (exit++)->left : slice.last_pass();
     if (!left) continue;
     const std::size_t blocks = slice.pages.size() / static_cast<std::size_t>(spec_.loops);
@@ -249,8 +307,9 @@ Status Runner::run(const StepPlan& plan, std::vector<float>& logits, bool every_
         for (std::size_t i = 0; i < slice.tokens.size(); ++i) slice.states.push_back(state++);
     }
     const sdk::PackedRows rows = pack(pass, every_row && depth + 1 == last);
-    TESSERA_TRY(decoder_->forward(*attention_.get(), workspace_, kv_, rows, logits, exits_));
+    TESSERA_TRY(decoder_->forward(context(), rows, false, answer_));
   }
+  logits.swap(answer_.logits);
   return {};
 }
 
@@ -261,6 +320,7 @@ SchedulerLimits scheduler_limits(const Config& config, const Runner& runner) {
           .max_queue = config.scheduler.max_queue,
           .max_context = runner.max_context(),
           .depths = runner.spec().loops,
+          .capture_depth = runner.capture_depth(),
           .prefix_cache = config.cache.prefix_cache};
 }
 

@@ -13,6 +13,7 @@
 #include "sched/scheduler.h"
 #include "tessera/sdk/attention.h"
 #include "tessera/sdk/backend.h"
+#include "tessera/sdk/sparse_decode.h"
 
 namespace tessera {
 
@@ -20,13 +21,15 @@ struct RunnerOptions {
   bool all_logits = false;          // every row may want logits (evaluation), not only one a sequence
   WeightSource* weights = nullptr;  // with `spec`: instead of the checkpoint at config.model.path (benchmarks)
   const DecoderSpec* spec = nullptr;
+  bool masses = false;  // report the retained mass of captured rows (evaluation)
 };
 
 /// What a step gives back.
 struct StepResult {
   std::vector<float> logits;          // [answered][vocab]
-  std::vector<std::size_t> answered;  // indices of the plan's slices that left and want logits, ascending
+  std::vector<std::size_t> answered;  // indices of the plan's slices that left and want logits
   std::vector<ExitOutcome> exits;     // of the slices with an exit rule
+  std::vector<float> masses;          // see PassAnswer; with RunnerOptions::masses
 };
 
 /// Used by one thread.
@@ -39,6 +42,10 @@ class Runner {
   sdk::Backend& backend() { return *backend_.get(); }
   const sdk::Descriptor& attention_descriptor() const { return attention_.descriptor(); }
   std::uint64_t attention_fallbacks() const { return attention_->fallbacks(); }
+  /// Depth at which sparse rows are captured; 0 = decoding is dense.
+  std::int32_t capture_depth() const { return sparse_active_ ? sparse_->capture_depth() : 0; }
+  /// Position of the first decoded row that may be sparse: it sees `sparse_decode.crossover` positions.
+  std::int32_t sparse_from() const { return sparse_active_ ? crossover_ - 1 : LoopParams::kNever; }
   std::int32_t max_context() const { return limits_.max_context; }
   std::int32_t num_pages() const { return kv_.num_pages; }
   const sdk::StepLimits& limits() const { return limits_; }
@@ -54,8 +61,13 @@ class Runner {
  private:
   Runner() = default;
   Status load_model(const Config& config, const RunnerOptions& options);
+  Status open_sparse(const Config& config, Registry& registry);
+  Status bind_sparse(const Config& config);
+  PassContext context();
   Status size_pool(const Config& config);
+  void order_slices(const StepPlan& plan);
   sdk::PackedRows pack(const StepPlan& plan, bool every_row);
+  void pack_slice(const PlanSlice& slice, bool every_row);
   /// Sorts the answers of rows that may leave from those of rows that did.
   void judge(const StepPlan& plan, StepResult& result);
   /// The KV of rows that left early, where later rows look for it.
@@ -63,16 +75,23 @@ class Runner {
 
   PluginPtr<sdk::Backend> backend_;
   PluginPtr<sdk::Attention> attention_;
+  PluginPtr<sdk::SparseDecode> sparse_;
+  bool sparse_active_ = false;
+  bool masses_ = false;
+  std::int32_t crossover_ = 1;
   std::unique_ptr<Decoder> decoder_;
   DecoderSpec spec_;
   Digest model_digest_{};
   sdk::StepLimits limits_{};
   sdk::KvView kv_{};
   void* workspace_ = nullptr;
+  void* sparse_workspace_ = nullptr;
   std::string fingerprint_;
   // One step's metadata, kept to reuse the memory.
-  std::vector<std::int32_t> tokens_, positions_, row_slice_, pages_, logit_rows_, states_;
-  std::vector<float> exits_;
+  std::vector<std::int32_t> tokens_, positions_, row_slice_, pages_, logit_rows_, states_, references_;
+  PassAnswer answer_;
+  std::vector<std::size_t> order_;  // of the plan's slices, as packed: modes apart
+  std::vector<RowGroup> groups_;
   std::vector<sdk::KvCopy> copies_;
   std::vector<sdk::Slice> slices_;
 };

@@ -136,7 +136,8 @@ Result<std::vector<std::int32_t>> Service::prompt_tokens(const sdk::RequestView&
 Result<Request> Service::resolve(const sdk::RequestView& view) const {
   const Runner& runner = engine_->runner();
   const DecoderSpec& spec = runner.spec();
-  const RequestBounds bounds{spec.vocab, runner.max_context(), spec.loops, double{spec.exit_threshold}};
+  const RequestBounds bounds{spec.vocab, runner.max_context(), spec.loops, double{spec.exit_threshold},
+                             runner.sparse_from()};
   TESSERA_TRY(validate(view, bounds));
   auto prompt = prompt_tokens(view);
   if (!prompt.ok()) return prompt.status();

@@ -53,6 +53,7 @@ LoopParams resolve_loops(const sdk::RequestView& view, const RequestBounds& boun
   return {.max = view.max_loops == 0 ? bounds.loops : view.max_loops,
           .min = view.min_loops,
           .exit_threshold = static_cast<float>(threshold),
+          .sparse_from = bounds.sparse_from,
           .decode_tail = 0};
 }
 

@@ -17,6 +17,7 @@ struct RequestBounds {
   std::int32_t max_context;
   std::int32_t loops = 1;  // of the model
   double model_exit_threshold = 1;
+  std::int32_t sparse_from = LoopParams::kNever;  // position of the first decoded row that may be sparse
 };
 
 /// Everything that can be judged without tokenizing.

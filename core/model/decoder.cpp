@@ -7,7 +7,7 @@
 namespace tessera {
 
 Result<std::unique_ptr<Decoder>> Decoder::load(const DecoderSpec& spec, WeightSource& weights, sdk::Backend& backend,
-                                               const sdk::StepLimits& limits) {
+                                               const sdk::StepLimits& limits, bool sparse) {
   std::unique_ptr<Decoder> decoder(new Decoder(spec, backend));
   const auto prepare = [&]() -> Status {
     TESSERA_TRY(
@@ -22,7 +22,7 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const DecoderSpec& spec, WeightSo
       TESSERA_TRY(decoder->load_fused(weights, -1, {TensorName::exit_gate}, {1}, spec.hidden, {TensorName::exit_bias},
                                       &decoder->exit_gate_));
     TESSERA_TRY(decoder->load_rotary(limits.max_context));
-    return decoder->claim(limits);
+    return decoder->claim(limits, sparse);
   };
   if (Status status = prepare(); !status.ok()) return status;
   return decoder;
@@ -102,7 +102,7 @@ Status Decoder::load_rotary(std::int32_t max_context) {
   return upload_floats(sines, &sines_);
 }
 
-Status Decoder::claim(const sdk::StepLimits& limits) {
+Status Decoder::claim(const sdk::StepLimits& limits, bool sparse) {
   const auto buffer = [&](sdk::Matrix& matrix, std::int32_t rows, std::int32_t cols) {
     matrix = {nullptr, sdk::DType::f32, rows, cols, cols};
     return backend_.allocate(static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols) * sizeof(float),
@@ -117,11 +117,42 @@ Status Decoder::claim(const sdk::StepLimits& limits) {
   TESSERA_TRY(buffer(attended_, limits.max_rows, s.q_width()));
   TESSERA_TRY(buffer(gate_up_, limits.max_rows, 2 * s.intermediate));
   TESSERA_TRY(buffer(gated_, limits.max_rows, s.intermediate));
+  max_context_ = limits.max_context;
+  if (sparse) {
+    sdk::Matrix scores{};
+    TESSERA_TRY(buffer(scores, limits.max_slices * s.q_heads, limits.max_context));
+    scores_ = static_cast<float*>(scores.data);
+    TESSERA_TRY(buffer(masses_, s.layers, limits.max_slices * s.q_heads));
+  }
   if (s.loops > 1) TESSERA_TRY(buffer(states_, num_states(s, limits), s.hidden));
   if (s.exit_gate) TESSERA_TRY(buffer(gates_, limits.max_logit_rows, 1));
   TESSERA_TRY(buffer(last_, limits.max_logit_rows, s.hidden));
   return buffer(logits_, limits.max_logit_rows, s.vocab);
 }
+
+sdk::PackedRows group_of(const sdk::PackedRows& step, const RowGroup& group) {
+  sdk::PackedRows rows = step;
+  rows.num_rows = group.num_rows;
+  rows.num_slices = group.num_slices;
+  rows.tokens += group.first_row;
+  rows.positions += group.first_row;
+  rows.row_slice += group.first_row;
+  rows.slices += group.first_slice;
+  if (rows.states != nullptr) rows.states += group.first_row;
+  if (rows.references != nullptr) rows.references += group.first_row;
+  return rows;
+}
+
+namespace {
+
+sdk::Matrix part_of(const sdk::Matrix& buffer, const RowGroup& group) {
+  sdk::Matrix view = buffer;
+  view.data = static_cast<float*>(buffer.data) + group.first_row * buffer.stride;
+  view.rows = group.num_rows;
+  return view;
+}
+
+}  // namespace
 
 sdk::Matrix Decoder::rows_of(const sdk::Matrix& buffer, std::int32_t rows) const {
   sdk::Matrix view = buffer;
@@ -136,19 +167,44 @@ std::size_t Decoder::weight_bytes() const {
   return bytes;
 }
 
-Status Decoder::run_layer(std::int32_t index, sdk::Attention& attention, void* workspace, const sdk::KvView& kv,
-                          const sdk::PackedRows& device, bool first) {
+float* Decoder::masses_of(std::int32_t layer) const { return masses_.f32(layer); }
+
+Status Decoder::attend_group(const PassContext& context, const RowGroup& group, std::int32_t layer,
+                             const sdk::PackedRows& rows) {
+  const sdk::Matrix q = part_of(q_, group), attended = part_of(attended_, group);
+  const sdk::SparseArgs sparse{q,       attended,     context.kv,      layer, rows, context.sparse_workspace,
+                               scores_, max_context_, masses_of(layer)};
+  if (group.mode == sdk::RowMode::consume) return context.sparse->consume(sparse, backend_.context());
+  const bool captures = group.mode == sdk::RowMode::capture;
+  // A plugin plans one step at a time, and here are two.
+  if (context.groups.size() > 1) TESSERA_TRY(context.attention.plan(group_of(host_, group)));
+  TESSERA_TRY(context.attention.run({q, attended, context.kv, layer, rows, context.workspace,
+                                     captures ? scores_ : nullptr, captures ? std::int64_t{max_context_} : 0},
+                                    backend_.context()));
+  return captures ? context.sparse->capture(sparse, backend_.context()) : Status{};
+}
+
+Status Decoder::attend(const PassContext& context, std::int32_t index, const sdk::PackedRows& device) {
+  const Layer& layer = layers_[static_cast<std::size_t>(index)];
+  for (const RowGroup& group : context.groups) {
+    const sdk::PackedRows rows = group_of(device, group);
+    TESSERA_TRY(backend_.rotary_append({part_of(qkv_, group), part_of(q_, group), spec_.q_heads, spec_.kv_heads,
+                                        spec_.head_dim, spec_.rotary.dim, cosines_, sines_, layer.q_norm, layer.k_norm,
+                                        spec_.norm_eps, context.kv, index, rows}));
+    TESSERA_TRY(attend_group(context, group, index, rows));
+  }
+  return {};
+}
+
+Status Decoder::run_layer(const PassContext& context, std::int32_t index, const sdk::PackedRows& device) {
   const Layer& layer = layers_[static_cast<std::size_t>(index)];
   const std::int32_t n = device.num_rows;
   const sdk::Matrix hidden = rows_of(hidden_, n), delta = rows_of(delta_, n), normed = rows_of(normed_, n);
-  const sdk::Matrix qkv = rows_of(qkv_, n), q = rows_of(q_, n), attended = rows_of(attended_, n);
   const sdk::Matrix gate_up = rows_of(gate_up_, n), gated = rows_of(gated_, n);
-  TESSERA_TRY(backend_.rms_norm({hidden, first ? nullptr : &delta, layer.attn_norm, spec_.norm_eps, normed}));
-  TESSERA_TRY(backend_.linear(*layer.qkv, normed, qkv));
-  TESSERA_TRY(backend_.rotary_append({qkv, q, spec_.q_heads, spec_.kv_heads, spec_.head_dim, spec_.rotary.dim, cosines_,
-                                      sines_, layer.q_norm, layer.k_norm, spec_.norm_eps, kv, index, device}));
-  TESSERA_TRY(attention.run({q, attended, kv, index, device, workspace, nullptr, 0}, backend_.context()));
-  TESSERA_TRY(backend_.linear(*layer.output, attended, delta));
+  TESSERA_TRY(backend_.rms_norm({hidden, index == 0 ? nullptr : &delta, layer.attn_norm, spec_.norm_eps, normed}));
+  TESSERA_TRY(backend_.linear(*layer.qkv, normed, rows_of(qkv_, n)));
+  TESSERA_TRY(attend(context, index, device));
+  TESSERA_TRY(backend_.linear(*layer.output, rows_of(attended_, n), delta));
   TESSERA_TRY(finish_sublayer(layer.attn_norm_after, delta));
   TESSERA_TRY(backend_.rms_norm({hidden, &delta, layer.mlp_norm, spec_.norm_eps, normed}));
   TESSERA_TRY(backend_.linear(*layer.gate_up, normed, gate_up));
@@ -162,18 +218,22 @@ Status Decoder::finish_sublayer(const float* norm_after, const sdk::Matrix& delt
   return backend_.rms_norm({delta, nullptr, norm_after, spec_.norm_eps, delta});
 }
 
-Status Decoder::forward(sdk::Attention& attention, void* workspace, const sdk::KvView& kv, const sdk::PackedRows& rows,
-                        std::vector<float>& logits, std::vector<float>& exits) {
+Status Decoder::forward(const PassContext& context, const sdk::PackedRows& rows, bool want_masses, PassAnswer& answer) {
   sdk::PackedRows device{};
+  host_ = rows;
   TESSERA_TRY(backend_.begin_step(rows, &device));
-  TESSERA_TRY(attention.plan(rows));
+  if (context.groups.size() == 1 && context.groups[0].mode == sdk::RowMode::dense)
+    TESSERA_TRY(context.attention.plan(rows));
+  for (const RowGroup& group : context.groups)
+    if (group.mode != sdk::RowMode::dense) TESSERA_TRY(context.sparse->plan(group.mode, group_of(rows, group)));
   const sdk::Matrix hidden = rows_of(hidden_, rows.num_rows), normed = rows_of(normed_, rows.num_rows);
   const sdk::Matrix delta = rows_of(delta_, rows.num_rows), last = rows_of(last_, rows.num_logit_rows);
   TESSERA_TRY(backend_.embed(*embedding_, device, hidden));
-  if (spec_.loops > 1) TESSERA_TRY(backend_.load_states(states_, device, hidden));
-  for (std::int32_t layer = 0; layer < spec_.layers; ++layer)
-    TESSERA_TRY(run_layer(layer, attention, workspace, kv, device, layer == 0));
-  logits.clear(), exits.clear();
+  if (spec_.loops > 1)
+    for (const RowGroup& group : context.groups)
+      TESSERA_TRY(backend_.load_states(states_, group_of(device, group), part_of(hidden_, group)));
+  for (std::int32_t layer = 0; layer < spec_.layers; ++layer) TESSERA_TRY(run_layer(context, layer, device));
+  answer.logits.clear(), answer.exits.clear(), answer.masses.clear();
   if (spec_.loops > 1) {  // the final norm is inside the recurrence: every row needs it
     TESSERA_TRY(backend_.rms_norm({hidden, &delta, final_norm_, spec_.norm_eps, normed}));
     TESSERA_TRY(backend_.store_states(normed, device, states_));
@@ -182,20 +242,33 @@ Status Decoder::forward(sdk::Attention& attention, void* workspace, const sdk::K
     TESSERA_TRY(backend_.gather(hidden, &delta, device, last));
     TESSERA_TRY(backend_.rms_norm({last, nullptr, final_norm_, spec_.norm_eps, last}));
   }
-  return rows.num_logit_rows == 0 ? Status{} : answer(last, logits, exits);
+  if (want_masses) TESSERA_TRY(fetch_masses(context, answer.masses));
+  return rows.num_logit_rows == 0 ? Status{} : this->answer(last, answer);
 }
 
-Status Decoder::answer(const sdk::Matrix& last, std::vector<float>& logits, std::vector<float>& exits) {
+Status Decoder::fetch_masses(const PassContext& context, std::vector<float>& masses) {
+  for (const RowGroup& group : context.groups) {
+    if (group.mode != sdk::RowMode::capture) continue;
+    const auto each = static_cast<std::size_t>(group.num_rows) * static_cast<std::size_t>(spec_.q_heads);
+    masses.resize(each * layers_.size());
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer)
+      TESSERA_TRY(backend_.download(masses.data() + each * layer, masses_of(static_cast<std::int32_t>(layer)),
+                                    each * sizeof(float)));
+  }
+  return {};
+}
+
+Status Decoder::answer(const sdk::Matrix& last, PassAnswer& answer) {
   const auto wanted = static_cast<std::size_t>(last.rows);
   TESSERA_TRY(backend_.linear(*lm_head_, last, rows_of(logits_, last.rows)));
   if (exit_gate_ != nullptr) {
-    exits.resize(wanted);
+    answer.exits.resize(wanted);
     TESSERA_TRY(backend_.linear(*exit_gate_, last, rows_of(gates_, last.rows)));
-    TESSERA_TRY(backend_.download(exits.data(), gates_.data, wanted * sizeof(float)));
-    for (float& gate : exits) gate = sdk::sigmoid_f32(gate);
+    TESSERA_TRY(backend_.download(answer.exits.data(), gates_.data, wanted * sizeof(float)));
+    for (float& gate : answer.exits) gate = sdk::sigmoid_f32(gate);
   }
-  logits.resize(wanted * static_cast<std::size_t>(spec_.vocab));
-  return backend_.download(logits.data(), logits_.data, logits.size() * sizeof(float));
+  answer.logits.resize(wanted * static_cast<std::size_t>(spec_.vocab));
+  return backend_.download(answer.logits.data(), logits_.data, answer.logits.size() * sizeof(float));
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -9,25 +10,51 @@
 #include "model/weights.h"
 #include "tessera/sdk/attention.h"
 #include "tessera/sdk/backend.h"
+#include "tessera/sdk/sparse_decode.h"
 
 namespace tessera {
+
+/// Neighbouring slices of one mode. A step's rows come as groups: the metadata of a group counts its rows and slices
+/// from its own first ones, so that each is a PackedRows of its own.
+struct RowGroup {
+  sdk::RowMode mode;
+  std::int32_t first_row, num_rows;
+  std::int32_t first_slice, num_slices;
+};
+/// The group's part of a step's metadata, on the host or on the device.
+sdk::PackedRows group_of(const sdk::PackedRows& step, const RowGroup& group);
+
+/// What a forward pass runs on besides the weights.
+struct PassContext {
+  sdk::Attention& attention;
+  sdk::SparseDecode* sparse;  // null: every group is dense
+  void* workspace;
+  void* sparse_workspace;
+  const sdk::KvView& kv;
+  std::span<const RowGroup> groups;  // of all the rows, in order
+};
+
+/// What it gives back, on the host.
+struct PassAnswer {
+  std::vector<float> logits;  // [num_logit_rows][vocab]
+  std::vector<float> exits;   // [num_logit_rows] with an exit gate: probability that this loop is the last one needed
+  std::vector<float> masses;  // when asked for: [layer][captured rows][q_heads], the attention that selections kept
+};
 
 /// Owns nothing on the device: the backend does. Used by the engine thread only.
 class Decoder {
  public:
   /// Prepares every weight and claims the activations for `limits`.
   static Result<std::unique_ptr<Decoder>> load(const DecoderSpec& spec, WeightSource& weights, sdk::Backend& backend,
-                                               const sdk::StepLimits& limits);
+                                               const sdk::StepLimits& limits, bool sparse);
 
   const DecoderSpec& spec() const { return spec_; }
   /// Bytes of weights that one decode step reads.
   std::size_t weight_bytes() const;
 
   /// One pass over the layers for all rows, each at its slice's depth: appends their K and V, keeps the hidden states
-  /// of rows that go on, then logits [num_logit_rows][vocab] to the host and, with an exit gate, the probability
-  /// [num_logit_rows] that this loop is the last one needed.
-  Status forward(sdk::Attention& attention, void* workspace, const sdk::KvView& kv, const sdk::PackedRows& rows,
-                 std::vector<float>& logits, std::vector<float>& exits);
+  /// of rows that go on, and answers for the rows that want it.
+  Status forward(const PassContext& context, const sdk::PackedRows& rows, bool want_masses, PassAnswer& answer);
   /// Rows of the state bank; 0 for a plain model.
   static std::int32_t num_states(const DecoderSpec& spec, const sdk::StepLimits& limits) {
     return spec.loops > 1 ? 2 * limits.max_rows : 0;
@@ -56,13 +83,18 @@ class Decoder {
                      const float** out);
   Status upload_floats(const std::vector<float>& values, const float** out);
   Status load_rotary(std::int32_t max_context);
-  Status claim(const sdk::StepLimits& limits);
-  Status run_layer(std::int32_t index, sdk::Attention& attention, void* workspace, const sdk::KvView& kv,
-                   const sdk::PackedRows& device, bool first);
+  Status claim(const sdk::StepLimits& limits, bool sparse);
+  /// Of all rows: [q | k | v] in qkv_ to attended_.
+  Status attend(const PassContext& context, std::int32_t layer, const sdk::PackedRows& device);
+  Status attend_group(const PassContext& context, const RowGroup& group, std::int32_t layer,
+                      const sdk::PackedRows& rows);
+  Status run_layer(const PassContext& context, std::int32_t index, const sdk::PackedRows& device);
   /// The sublayer's output, normalized where the model wants it, waits in delta_ for the next norm to add it.
   Status finish_sublayer(const float* norm_after, const sdk::Matrix& delta);
   /// Logits and exit probabilities of rows after the final norm, to the host.
-  Status answer(const sdk::Matrix& last, std::vector<float>& logits, std::vector<float>& exits);
+  Status answer(const sdk::Matrix& last, PassAnswer& answer);
+  Status fetch_masses(const PassContext& context, std::vector<float>& masses);
+  float* masses_of(std::int32_t layer) const;
   sdk::Matrix rows_of(const sdk::Matrix& buffer, std::int32_t rows) const;
 
   DecoderSpec spec_;
@@ -76,6 +108,10 @@ class Decoder {
   std::vector<Layer> layers_;
   // Activations, all f32 [max_rows][...]: the residual stream, what the next norm adds to it, and scratch.
   sdk::Matrix hidden_{}, delta_{}, normed_{}, qkv_{}, q_{}, attended_{}, gate_up_{}, gated_{}, last_{}, logits_{};
+  sdk::PackedRows host_{};   // of the running step
+  float* scores_ = nullptr;  // sparse: [max_slices][q_heads][max_context]
+  sdk::Matrix masses_{};     // sparse: [layers][max_slices * q_heads]
+  std::int32_t max_context_ = 0;
   sdk::Matrix gates_{}, states_{};  // looped: [max_logit_rows][1]; hidden states between passes
 };
 

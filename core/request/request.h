@@ -23,10 +23,12 @@ struct SamplingParams {
 
 /// How many loops of a looped model the rows of a request run (docs/numerics.md, "Loops"). A plain model has one loop.
 struct LoopParams {
-  std::int32_t max = 1;          // every row of the prompt runs these; a decoded row no more
-  std::int32_t min = 1;          // a decoded row runs at least these
-  float exit_threshold = 1;      // a decoded row stops once its summed exit probability reaches this; from 1 on never
-  std::int32_t decode_tail = 0;  // last tokens of the prompt that count as decoded rows
+  static constexpr std::int32_t kNever = 1 << 30;
+  std::int32_t max = 1;      // every row of the prompt runs these; a decoded row no more
+  std::int32_t min = 1;      // a decoded row runs at least these
+  float exit_threshold = 1;  // a decoded row stops once its summed exit probability reaches this; from 1 on never
+  std::int32_t sparse_from = kNever;  // decoded rows from this position on are sparse (docs/numerics.md)
+  std::int32_t decode_tail = 0;       // last tokens of the prompt that count as decoded rows
 };
 
 struct Request {

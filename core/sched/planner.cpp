@@ -7,7 +7,8 @@
 namespace tessera {
 
 Planner::Planner(const SchedulerLimits& limits, const PagePool& pool, const PrefixIndex& index,
-                 const Sequences& running, const Sequences& waiting, const std::vector<std::int32_t>& free_states)
+                 const Sequences& running, const Sequences& waiting, const std::vector<std::int32_t>& free_states,
+                 const std::vector<std::int32_t>& free_references)
     : limits_(limits),
       pool_(pool),
       index_(index),
@@ -15,6 +16,7 @@ Planner::Planner(const SchedulerLimits& limits, const PagePool& pool, const Pref
       rows_left_(limits.step_tokens),
       shared_rows_(limits.step_tokens - limits.max_batch),
       free_states_(free_states),
+      free_references_(free_references),
       free_pages_(pool.available()),
       cursor_(pool.first_available()) {
   items_.reserve(static_cast<std::size_t>(limits.max_batch));
@@ -187,7 +189,7 @@ std::int32_t Planner::chunk_limit(const Item& item) const {
     std::int32_t alike = 1;
     const auto fits = [&](std::int32_t position) {
       return sequence.loops_of(position) == sequence.loops_of(item.first) &&
-             (position < sequence.decode_from() || sequence.decided(position));
+             (position < sequence.decode_from() || (sequence.decided(position) && !sequence.sparse(position)));
     };
     while (alike < rows && fits(item.first + alike)) ++alike;
     rows = alike;
@@ -228,6 +230,7 @@ void Planner::emit_loops(const Item& item, PlanSlice& slice) {
   slice.planes = sequence.rule.max;
   if (item.decode && sequence.rule.exit_threshold < 1)
     slice.exit = ExitRule{sequence.rule.min, sequence.rule.exit_threshold, item.between ? sequence.pass.remaining : 1};
+  emit_mode(item, slice);
   if (item.between) {
     slice.states = sequence.pass.states;
   } else if (!slice.last_pass()) {
@@ -235,6 +238,20 @@ void Planner::emit_loops(const Item& item, PlanSlice& slice) {
     check(std::ssize(free_states_) >= count, "{} rows begin where {} states are free", count, free_states_.size());
     slice.states.assign(free_states_.end() - count, free_states_.end());
     free_states_.resize(free_states_.size() - static_cast<std::size_t>(count));
+  }
+}
+
+void Planner::emit_mode(const Item& item, PlanSlice& slice) {
+  const Sequence& sequence = *item.sequence;
+  if (limits_.capture_depth == 0 || !sequence.sparse(item.first) || slice.depth < limits_.capture_depth) return;
+  if (slice.depth > limits_.capture_depth) {
+    slice.mode = sdk::RowMode::consume;
+    slice.reference = sequence.pass.reference->slot;
+  } else if (!slice.last_pass()) {
+    check(!free_references_.empty(), "a row is captured where no reference slot is free");
+    slice.mode = sdk::RowMode::capture;
+    slice.reference = free_references_.back();
+    free_references_.pop_back();
   }
 }
 

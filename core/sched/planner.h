@@ -20,7 +20,8 @@ class Planner {
   using Sequences = std::deque<std::unique_ptr<Sequence>>;  // in arrival order
 
   Planner(const SchedulerLimits& limits, const PagePool& pool, const PrefixIndex& index, const Sequences& running,
-          const Sequences& waiting, const std::vector<std::int32_t>& free_states);
+          const Sequences& waiting, const std::vector<std::int32_t>& free_states,
+          const std::vector<std::int32_t>& free_references);
 
   StepPlan run(std::uint64_t number);
 
@@ -60,6 +61,7 @@ class Planner {
   std::vector<PageId> usable_hits(const Sequence& sequence) const;
   void emit(StepPlan& plan, const Item& item);
   void emit_loops(const Item& item, PlanSlice& slice);
+  void emit_mode(const Item& item, PlanSlice& slice);
 
   const SchedulerLimits& limits_;
   const PagePool& pool_;
@@ -73,6 +75,7 @@ class Planner {
   /// sequence has one row, and prefills share these.
   std::int32_t shared_rows_;
   std::vector<std::int32_t> free_states_;
+  std::vector<std::int32_t> free_references_;
   std::int32_t free_pages_;                         // that next_page() can still hand out
   std::int32_t owed_pages_ = 0;                     // of them, those that admitted sequences will need for known tokens
   PageId cursor_;                                   // next candidate in the pool's own order

@@ -30,7 +30,10 @@ std::string StepPlan::dump() const {
 }
 
 Scheduler::Scheduler(const SchedulerLimits& limits, PagePool& pool)
-    : limits_(limits), pool_(pool), index_(limits.depths, "") {
+    : limits_(limits),
+      pool_(pool),
+      index_(limits.depths, ""),
+      references_(limits.capture_depth > 0 ? 2 * limits.max_batch : 0) {
   check(limits.max_batch >= 1, "max_batch is {}, at least 1 is needed", limits.max_batch);
   check(limits.step_tokens >= limits.max_batch, "step_tokens {} is less than max_batch {}: decode rows could not ride",
         limits.step_tokens, limits.max_batch);
@@ -110,7 +113,7 @@ bool Scheduler::cancel(SequenceId id) {
 bool Scheduler::alive(SequenceId id) const { return alive_.contains(id); }
 
 StepPlan Scheduler::plan() const {
-  return Planner(limits_, pool_, index_, running_, waiting_, free_states_).run(steps_);
+  return Planner(limits_, pool_, index_, running_, waiting_, free_states_, references_.free()).run(steps_);
 }
 
 void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcomes,
@@ -191,8 +194,9 @@ void Scheduler::advance(const PlanSlice& slice, const ExitOutcome* exit) {
   Sequence::Pass& pass = sequence.pass;
   check(slice.depth == pass.depth && (pass.rows == 0 || pass.rows == rows),
         "sequence {}: {} rows at depth {}, {} at {}", slice.id, rows, slice.depth, pass.rows, pass.depth);
+  track_reference(sequence, slice);
   if (exit != nullptr ? !exit->left : !slice.last_pass()) {
-    pass = {rows, slice.depth + 1, exit != nullptr ? exit->remaining : 1, slice.states};
+    pass = {rows, slice.depth + 1, exit != nullptr ? exit->remaining : 1, slice.states, pass.reference};
     return;
   }
   pass.states = slice.states;
@@ -233,9 +237,11 @@ void Scheduler::extend_chain(Sequence& sequence) {
     index_.extend(sequence.chain, sequence.tokens);
   } else if (sequence.loops.size() / kPageTokens > sequence.chain.size()) {
     // Planes from the request's last loop on are not written: its number of loops counts too.
-    std::vector<std::uint8_t> modes;
-    for (const std::uint8_t loops : sequence.loops)
-      modes.push_back(static_cast<std::uint8_t>((sequence.rule.max - 1) << 4 | (loops - 1)));
+    std::vector<std::uint16_t> modes;
+    for (const std::uint8_t loops : sequence.loops) {
+      const bool sparse = limits_.capture_depth > 0 && sequence.sparse(static_cast<std::int32_t>(modes.size()));
+      modes.push_back(static_cast<std::uint16_t>((sparse ? 256 : 0) | (sequence.rule.max - 1) << 4 | (loops - 1)));
+    }
     index_.extend(sequence.chain, std::span(sequence.tokens).first(modes.size()), modes);
   }
 }
@@ -250,7 +256,23 @@ void Scheduler::take_states(const StepPlan& plan) {
   free_states_.erase(first, free_states_.end());
 }
 
+/// A plan that still holds the row of an earlier use of the slot ends here, whatever else it got right.
+void Scheduler::track_reference(Sequence& sequence, const PlanSlice& slice) {
+  std::optional<ReferenceLease>& reference = sequence.pass.reference;
+  if (slice.mode == sdk::RowMode::capture) {
+    reference = references_.reserve(slice.reference, slice.id, static_cast<std::uint64_t>(slice.first_position));
+    references_.captured(*reference);
+    ++stats_.captured_rows;
+  } else if (slice.mode == sdk::RowMode::consume) {
+    check(reference && reference->slot == slice.reference && references_.readable(*reference),
+          "sequence {} consumes slot {}, which is not its own", slice.id, slice.reference);
+    ++stats_.consumed_rows;
+  }
+}
+
 void Scheduler::drop_pass(Sequence& sequence) {
+  if (sequence.pass.reference)
+    check(references_.release(*sequence.pass.reference), "sequence {}: its reference is stale", sequence.id);
   free_states_.insert(free_states_.end(), sequence.pass.states.begin(), sequence.pass.states.end());
   sequence.pass = {};
 }

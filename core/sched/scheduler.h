@@ -13,7 +13,9 @@
 #include "base/status.h"
 #include "cache/page_pool.h"
 #include "cache/prefix_index.h"
+#include "cache/reference_store.h"
 #include "request/request.h"
+#include "tessera/sdk/batch.h"
 
 namespace tessera {
 
@@ -26,7 +28,8 @@ struct SchedulerLimits {
   std::int32_t chunk_cap = 0;       // prefill rows of one sequence in one step; 0 = no cap
   std::int32_t max_queue = 64;      // waiting sequences
   std::int32_t max_context = 2048;
-  std::int32_t depths = 1;  // page tables of one sequence
+  std::int32_t depths = 1;         // page tables of one sequence
+  std::int32_t capture_depth = 0;  // of sparse rows (of depth 0 there are none); deeper ones consume
   bool prefix_cache = true;
 };
 
@@ -55,8 +58,10 @@ struct PlanSlice {
   // Looped models. A slice leaves after the pass of depth `loops` - 1, or earlier by its exit rule.
   std::int32_t depth = 0;
   std::int32_t loops = 1;
-  std::int32_t planes = 1;             // the KV of the last loop run is copied up to this depth when it leaves
-  std::optional<ExitRule> exit{};      // slices of one decoded row
+  std::int32_t planes = 1;                  // the KV of the last loop run is copied up to this depth when it leaves
+  std::optional<ExitRule> exit{};           // slices of one decoded row
+  sdk::RowMode mode = sdk::RowMode::dense;  // of this pass; slices of one row only are anything else
+  std::int32_t reference = -1;              // slot of the reference store
   std::vector<std::int32_t> states{};  // rows of the state bank, one a row; empty when no pass follows or went before
 
   bool last_pass() const { return depth + 1 == loops; }
@@ -101,6 +106,7 @@ struct StepOutcome {
 struct SchedulerStats {
   std::int64_t steps = 0, rows = 0, prefill_rows = 0, decode_rows = 0;
   std::int64_t preemptions = 0, recomputed_rows = 0, prefix_hit_tokens = 0;
+  std::int64_t captured_rows = 0, consumed_rows = 0;
   std::array<std::int64_t, 16> decoded_loops{};  // decoded rows by the loops they ran, [loops - 1]
 };
 
@@ -140,6 +146,7 @@ class Scheduler {
   /// Prompt tokens of a live sequence that came from the prefix cache at its first admission.
   std::int32_t cached_tokens(SequenceId id) const;
   const SchedulerStats& stats() const;
+  const ReferenceStore& references() const { return references_; }
 
  private:
   Status accepts(const SequenceSpec& spec) const;
@@ -152,6 +159,7 @@ class Scheduler {
   void index_blocks(Sequence& sequence);
   void extend_chain(Sequence& sequence);
   void take_states(const StepPlan& plan);
+  void track_reference(Sequence& sequence, const PlanSlice& slice);
   void drop_pass(Sequence& sequence);
   void apply(const StepOutcome& outcome);
   void release_pages(Sequence& sequence);
@@ -165,6 +173,7 @@ class Scheduler {
   std::deque<std::unique_ptr<Sequence>> running_;
   std::deque<std::unique_ptr<Sequence>> waiting_;
   std::unordered_map<SequenceId, Sequence*> alive_;
+  ReferenceStore references_;
   std::vector<std::int32_t> free_states_;  // rows of the state bank; the last one is taken first
   std::uint64_t steps_ = 0;
   SchedulerStats stats_;

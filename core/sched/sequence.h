@@ -1,10 +1,13 @@
 // What the scheduler remembers of one sequence. Private to core/sched.
 #pragma once
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/sha256.h"
 #include "cache/page_pool.h"
+#include "cache/reference_store.h"
 #include "request/request.h"
 
 namespace tessera {
@@ -26,6 +29,7 @@ struct Sequence {
     std::int32_t depth = 0;         // of the next pass
     float remaining = 1;
     std::vector<std::int32_t> states;
+    std::optional<ReferenceLease> reference;  // of a captured row
   } pass;
   std::int32_t cached = -1;  // prompt tokens from the prefix cache at the first admission; -1 before it
 
@@ -33,6 +37,8 @@ struct Sequence {
   /// A looped model decodes the rows from here on one at a time, the first time: each may leave after its own loop.
   std::int32_t decode_from() const { return prompt - rule.decode_tail; }
   bool decided(std::int32_t position) const { return position < static_cast<std::int32_t>(loops.size()); }
+  /// Sparse rows run one at a time too: each reads the reference that it wrote two loops before.
+  bool sparse(std::int32_t position) const { return position >= std::max(rule.sparse_from, decode_from()); }
   /// Loops that a position runs, at most where it is not decided.
   std::int32_t loops_of(std::int32_t position) const {
     return decided(position) ? loops[static_cast<std::size_t>(position)] : rule.max;

@@ -8,17 +8,6 @@ namespace {
 
 namespace sdk = tessera::sdk;
 
-/// score = s * tree over 32 lanes; lane d chains q[d] k[d], then fma with d + 32, d + 64, ...
-TESSERA_INLINE float score(const float* q, const float* k, std::int32_t head_dim, float scale) {
-  float lanes[sdk::kLanes];
-  for (int lane = 0; lane < sdk::kLanes; ++lane) {
-    float sum = q[lane] * k[lane];
-    for (std::int32_t d = lane + sdk::kLanes; d < head_dim; d += sdk::kLanes) sum = sdk::fma_f32(q[d], k[d], sum);
-    lanes[lane] = sum;
-  }
-  return sdk::fold_32(lanes) * scale;
-}
-
 void attend(const sdk::AttentionArgs& args, const sdk::AttentionShape& shape, std::int32_t row, std::int32_t head,
             float* scores) {
   constexpr std::int32_t kSegment = sdk::kAttentionSegment;
@@ -33,7 +22,7 @@ void attend(const sdk::AttentionArgs& args, const sdk::AttentionShape& shape, st
 
   float largest = -__builtin_inff();
   for (std::int32_t j = 0; j < length; ++j) {
-    scores[j] = score(q, static_cast<const float*>(args.kv.k) + at(j), shape.head_dim, shape.scale);
+    scores[j] = sdk::attention_score(q, static_cast<const float*>(args.kv.k) + at(j), shape.head_dim, shape.scale);
     largest = scores[j] > largest ? scores[j] : largest;
   }
   if (args.scores != nullptr) {

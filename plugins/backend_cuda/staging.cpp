@@ -30,6 +30,7 @@ Status StepStaging::bind(const sdk::StepLimits& limits) noexcept {
   at_.positions = claim(limits.max_rows, kInt);
   at_.row_slice = claim(limits.max_rows, kInt);
   at_.states = claim(limits.max_rows, kInt);
+  at_.references = claim(limits.max_rows, kInt);
   at_.slices = claim(limits.max_slices, sizeof(sdk::Slice));
   at_.logit_rows = claim(limits.max_logit_rows, kInt);
   at_.pages = claim(limits.max_pages, kInt);
@@ -55,6 +56,7 @@ Status StepStaging::send(const sdk::PackedRows& host, cudaStream_t stream, sdk::
   put(device->positions, at_.positions, host.num_rows);
   put(device->row_slice, at_.row_slice, host.num_rows);
   if (host.states != nullptr) put(device->states, at_.states, host.num_rows);
+  if (host.references != nullptr) put(device->references, at_.references, host.num_rows);
   put(device->slices, at_.slices, host.num_slices);
   put(device->logit_rows, at_.logit_rows, host.num_logit_rows);
   put(device->pages, at_.pages, host.num_pages);

@@ -28,7 +28,7 @@ class StepStaging {
  private:
   /// Byte offsets; pages come last, so that a short step copies few of them.
   struct Layout {
-    std::size_t tokens, positions, row_slice, states, slices, logit_rows, pages, bytes;
+    std::size_t tokens, positions, row_slice, states, references, slices, logit_rows, pages, bytes;
   };
 
   tessera::sdk::StepLimits limits_{};

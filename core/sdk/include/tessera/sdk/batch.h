@@ -32,7 +32,12 @@ struct PackedRows {
   /// Looped models: [num_rows] the row of the state bank that keeps each row's hidden state between its passes, -1 for
   /// none; null for a plain model. Rows of depth > 0 begin with it, rows that go on end with it.
   const std::int32_t* states = nullptr;
+  const std::int32_t* references = nullptr;  // [num_rows] slot of the reference store, -1 for dense rows; or null
 };
+
+/// What attention does for a row. Sparse decoding (sparse_decode.h): a captured row is dense, and its reference is
+/// kept; a consuming row reads only what its reference kept.
+enum class RowMode : std::uint32_t { dense = 0, capture = 1, consume = 2 };
 
 /// Configured limits: what `bind` sizes worst-case memory by. Never the pool's size.
 struct StepLimits {

@@ -48,9 +48,9 @@ struct RequestView {
   std::int32_t top_logprobs = -1;           // -1 = none; 0 = the chosen token's only; k = also the k best
   bool ignore_eos = false;
   // Looped models only; a plain one refuses anything but these values.
-  std::int32_t max_loops = 0;   // loops of every row at most; 0 = all of the model's
-  std::int32_t min_loops = 1;   // a decoded row leaves after these at the earliest
-  double exit_threshold = -1;   // a decoded row leaves once its exit probability sums up to this; -1 = the model's
+  std::int32_t max_loops = 0;  // loops of every row at most; 0 = all of the model's
+  std::int32_t min_loops = 1;  // a decoded row leaves after these at the earliest
+  double exit_threshold = -1;  // a decoded row leaves once its exit probability sums up to this; -1 = the model's
 };
 
 enum class FinishReason : std::uint32_t { none, stop, length, cancelled, error };

@@ -83,6 +83,18 @@ TESSERA_INLINE float fold_32(float* lanes) {
   return lanes[0];
 }
 
+/// The dot product of attention: lane d (0..31) holds q[d] k[d], then fma with d + 32, d + 64, ...; lanes fold; times
+/// scale.
+TESSERA_INLINE float attention_score(const float* q, const float* k, std::int32_t head_dim, float scale) {
+  float lanes[kLanes];
+  for (int lane = 0; lane < kLanes; ++lane) {
+    float sum = q[lane] * k[lane];
+    for (std::int32_t d = lane + kLanes; d < head_dim; d += kLanes) sum = fma_f32(q[d], k[d], sum);
+    lanes[lane] = sum;
+  }
+  return fold_32(lanes) * scale;
+}
+
 /// 256 lanes: eight trees of 32 (lanes 0..31, 32..63, ...), then their 8 results by the same tree (+4, +2, +1).
 TESSERA_INLINE float fold_256(float* lanes) {
   float partial[8];

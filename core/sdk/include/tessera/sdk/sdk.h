@@ -12,5 +12,6 @@
 #include "tessera/sdk/numerics.h"
 #include "tessera/sdk/protocol.h"
 #include "tessera/sdk/register.h"
+#include "tessera/sdk/sparse_decode.h"
 #include "tessera/sdk/status.h"
 #include "tessera/sdk/tensor.h"

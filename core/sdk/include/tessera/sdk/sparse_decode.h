@@ -1,0 +1,61 @@
+// Sparse decode attention of looped models: later loops of a decoded row read only the positions that mattered in an
+// earlier one.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "tessera/sdk/abi.h"
+#include "tessera/sdk/attention.h"
+#include "tessera/sdk/batch.h"
+#include "tessera/sdk/device.h"
+#include "tessera/sdk/kv.h"
+#include "tessera/sdk/tensor.h"
+
+namespace tessera::sdk {
+
+/// One layer of the captured or of the consuming rows of a step; every slice has one row.
+struct SparseArgs {
+  Matrix q;    // [rows][num_q_heads * head_dim], rotated
+  Matrix out;  // capture: what attention gave, read only; consume: to be written
+  KvView kv;   // the rows' own K and V of this layer and depth are already in it
+  std::int32_t layer;
+  PackedRows rows;      // device pointers; rows.references says which slot each row has
+  void* workspace;      // `workspace_bytes` from bind, uninitialized
+  const float* scores;  // capture: scores[(row * num_q_heads + head) * scores_stride + position]
+  std::int64_t scores_stride;
+  float* masses;  // capture: [rows][num_q_heads] the share of the attention kept by each head's selection
+};
+
+/// One object per model; every call comes from the engine thread. References live in slots that the engine hands out:
+/// one for each row between its capture and its last loop.
+///
+///   create -> bind -> (plan -> capture or consume x layers)* -> destroy
+///
+/// What a row gets is a function of its own request and position (docs/numerics.md, "Sparse decoding").
+class SparseDecode {
+ public:
+  static constexpr Kind kKind = Kind::sparse_decode;
+
+  /// Depth (loop - 1) whose rows are captured; deeper ones consume.
+  virtual std::int32_t capture_depth() const noexcept = 0;
+  /// False when this configuration would keep everything: all rows are dense then, and nothing else is called.
+  virtual bool active() const noexcept = 0;
+
+  /// [control] Once. Claims the memory of `num_slots` references; `workspace_bytes` is lent back on every call.
+  virtual Status bind(const AttentionShape& shape, const StepLimits& limits, std::int32_t num_slots,
+                      const DeviceContext& device, std::size_t& workspace_bytes) noexcept = 0;
+  /// [step] Before the layers, with host pointers valid during the call.
+  virtual Status plan(RowMode mode, const PackedRows& rows) noexcept {
+    (void)mode, (void)rows;
+    return {};
+  }
+  /// [step] After attention has written `out` and the scores of these rows. Enqueues only.
+  virtual Status capture(const SparseArgs& args, const DeviceContext& device) noexcept = 0;
+  /// [step] Instead of attention. Enqueues only.
+  virtual Status consume(const SparseArgs& args, const DeviceContext& device) noexcept = 0;
+
+ protected:
+  ~SparseDecode() = default;  // destroyed through Descriptor::destroy only
+};
+
+}  // namespace tessera::sdk

@@ -1,0 +1,115 @@
+// Loop-referenced sparse decoding: loop 2 of a decoded row remembers which positions mattered and what they gave; loops
+// 3 and on exchange only their part. O = O_ref - C_ref + m * C_new.
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "reference.h"
+#include "tessera/sdk/host.h"
+#include "tessera/sdk/register.h"
+
+namespace tessera_loop {
+
+namespace sdk = tessera::sdk;
+using sdk::Code;
+using sdk::Status;
+
+class LoopReference final : public sdk::SparseDecode {
+ public:
+  LoopReference(sdk::Host& host, Status& status) {
+    status = host.option_real("retention", 0.25, 0.0, 1.0, &retention_);
+  }
+  virtual ~LoopReference() = default;
+
+  std::int32_t capture_depth() const noexcept override { return 1; }
+  bool active() const noexcept override { return retention_ < 1.0; }
+
+  Status bind(const sdk::AttentionShape& shape, const sdk::StepLimits& limits, std::int32_t num_slots,
+              const sdk::DeviceContext& device, std::size_t& workspace_bytes) noexcept override;
+  Status capture(const sdk::SparseArgs& args, const sdk::DeviceContext& device) noexcept override {
+    return for_each_item(args, device, kernels_.capture);
+  }
+  Status consume(const sdk::SparseArgs& args, const sdk::DeviceContext& device) noexcept override {
+    return for_each_item(args, device, kernels_.consume);
+  }
+
+ private:
+  Status for_each_item(const sdk::SparseArgs& args, const sdk::DeviceContext& device, ItemFunction function) noexcept;
+  Reference reference_of(std::int32_t slot, std::int32_t layer, std::int32_t head) const;
+
+  double retention_ = 0.25;
+  sdk::AttentionShape shape_{};
+  std::int64_t context_ = 0, capacity_ = 0;  // positions of a history, and of a selection at most
+  Kernels kernels_{};
+  // [slot][layer][head], then head_dim floats or `capacity_` positions each
+  std::unique_ptr<std::int32_t[]> counts_, selected_;
+  std::unique_ptr<float[]> masses_, outputs_, contributions_;
+};
+
+Status LoopReference::bind(const sdk::AttentionShape& shape, const sdk::StepLimits& limits, std::int32_t num_slots,
+                           const sdk::DeviceContext& device, std::size_t& workspace_bytes) noexcept {
+  return sdk::guarded([&]() -> Status {
+    if (shape.kv_dtype != sdk::DType::f32 || shape.head_dim % 32 != 0 || shape.head_dim > 1024)
+      return sdk::fail(Code::unsupported, "loop_reference: heads of " + std::to_string(shape.head_dim) +
+                                              " are not served; wanted f32 and a multiple of 32 up to 1024");
+    shape_ = shape;
+    context_ = limits.max_context;
+    capacity_ = retained_count(limits.max_context, retention_);
+    kernels_ = device.isa == sdk::CpuIsa::avx512 ? avx512::kKernels
+               : device.isa == sdk::CpuIsa::avx2 ? avx2::kKernels
+                                                 : scalar::kKernels;
+    const auto heads = static_cast<std::size_t>(num_slots) * static_cast<std::size_t>(shape.num_layers) *
+                       static_cast<std::size_t>(shape.num_q_heads);
+    const std::size_t vectors = heads * static_cast<std::size_t>(shape.head_dim);
+    counts_ = std::make_unique<std::int32_t[]>(heads);
+    selected_ = std::make_unique<std::int32_t[]>(heads * static_cast<std::size_t>(capacity_));
+    masses_ = std::make_unique<float[]>(heads);
+    outputs_ = std::make_unique<float[]>(vectors);
+    contributions_ = std::make_unique<float[]>(vectors);
+    workspace_bytes = static_cast<std::size_t>(device.executor->width()) * static_cast<std::size_t>(context_) *
+                      (sizeof(std::uint64_t) + sizeof(float));
+    return {};
+  });
+}
+
+Reference LoopReference::reference_of(std::int32_t slot, std::int32_t layer, std::int32_t head) const {
+  const std::int64_t index = (std::int64_t{slot} * shape_.num_layers + layer) * shape_.num_q_heads + head;
+  return {&counts_[static_cast<std::size_t>(index)], &masses_[static_cast<std::size_t>(index)],
+          outputs_.get() + index * shape_.head_dim, contributions_.get() + index * shape_.head_dim,
+          selected_.get() + index * capacity_};
+}
+
+Status LoopReference::for_each_item(const sdk::SparseArgs& args, const sdk::DeviceContext& device,
+                                    ItemFunction function) noexcept {
+  const std::int64_t items = static_cast<std::int64_t>(args.rows.num_rows) * shape_.num_q_heads;
+  const std::int64_t width = device.executor->width();
+  std::atomic<std::int64_t> next{0};
+  // One task a worker, each with its own scratch; they share the (row, head) pairs.
+  sdk::parallel_for(*device.executor, std::min(width, items), [&](std::int64_t worker) {
+    auto* keys = static_cast<std::uint64_t*>(args.workspace) + worker * context_;
+    float* scores =
+        reinterpret_cast<float*>(static_cast<std::uint64_t*>(args.workspace) + width * context_) + worker * context_;
+    for (std::int64_t i = next++; i < items; i = next++) {
+      const auto row = static_cast<std::int32_t>(i / shape_.num_q_heads);
+      const auto head = static_cast<std::int32_t>(i % shape_.num_q_heads);
+      function({&args,
+                &shape_,
+                row,
+                head,
+                retained_count(args.rows.positions[row] + 1, retention_),
+                reference_of(args.rows.references[row], args.layer, head),
+                {keys, scores}});
+    }
+  });
+  return {};
+}
+
+}  // namespace tessera_loop
+
+TESSERA_REGISTER_PLUGIN(tessera::sdk::SparseDecode, tessera_loop::LoopReference, tessera::sdk::Device::cpu,
+                        "loop_reference", "0.1.0",
+                        tessera::sdk::Traits{
+                            tessera::sdk::kBatchInvariant | tessera::sdk::kChunkInvariant | tessera::sdk::kPortableBits,
+                            1u << static_cast<unsigned>(tessera::sdk::DType::f32), 32, 1024, ""})

@@ -1,0 +1,57 @@
+// The arithmetic of loop_reference for one (row, query head). Order of operations: docs/numerics.md, "Sparse decoding".
+#pragma once
+#include <cstdint>
+
+#include "tessera/sdk/sparse_decode.h"
+
+namespace tessera_loop {
+
+/// Where one (slot, layer, head) keeps its reference.
+struct Reference {
+  std::int32_t* count;     // of selected positions
+  float* mass;             // their share of the attention, m
+  float* output;           // [head_dim] what attention gave, O_ref
+  float* contribution;     // [head_dim] their part of it, C_ref
+  std::int32_t* selected;  // [count] ascending
+};
+
+/// Scratch of one worker, for `max_context` positions.
+struct Scratch {
+  std::uint64_t* keys;
+  float* scores;
+};
+
+/// One (row, head) of a call.
+struct Item {
+  const tessera::sdk::SparseArgs* args;
+  const tessera::sdk::AttentionShape* shape;
+  std::int32_t row, head;
+  std::int32_t retained;  // capture: how many positions to keep
+  Reference reference;
+  Scratch scratch;
+};
+
+using ItemFunction = void (*)(const Item& item);
+struct Kernels {
+  ItemFunction capture, consume;
+};
+
+namespace scalar {
+extern const Kernels kKernels;
+}
+namespace avx2 {
+extern const Kernels kKernels;
+}
+namespace avx512 {
+extern const Kernels kKernels;
+}
+
+/// k = min(N, max(1, ceil(N * retention))) in f64: f32 gives other counts (N = 50, retention 0.3).
+inline std::int32_t retained_count(std::int32_t positions, double retention) {
+  const double product = static_cast<double>(positions) * retention;
+  auto count = static_cast<std::int32_t>(product);
+  if (static_cast<double>(count) < product) ++count;
+  return count < 1 ? 1 : count > positions ? positions : count;
+}
+
+}  // namespace tessera_loop
