@@ -32,15 +32,18 @@ int run(const Options& options) {
                          {"accuracy", task.accuracy()},
                          {"cross_entropy", task.cross_entropy()},
                          {"answer_tokens", task.answer_tokens},
-                         {"mean_loops", task.mean_loops}};
+                         {"mean_loops", task.mean_loops},
+                         {"mean_mass", task.mean_mass},
+                         {"least_mass", task.least_mass}};
     fmt::print("{}\n", json.dump(2));
     return 0;
   }
-  Table table({"task", "prompts", "accuracy", "nats/token", "answer tokens", "loops"});
+  Table table({"task", "prompts", "accuracy", "nats/token", "answer tokens", "loops", "mass mean / least"});
   for (const TaskScore& task : *result)
     table.add({task.name, std::to_string(task.prompts), percent(task.accuracy()),
                fmt::format("{:.4f}", task.cross_entropy()), std::to_string(task.answer_tokens),
-               fmt::format("{:.2f}", task.mean_loops)});
+               fmt::format("{:.2f}", task.mean_loops),
+               task.mean_mass < 1 ? fmt::format("{:.3f} / {:.3f}", task.mean_mass, task.least_mass) : "-"});
   fmt::print("{}", table.text());
   return 0;
 }
@@ -60,7 +63,9 @@ void add_eval(CLI::App& root, int& exit_code) {
   command->add_option("--exit-threshold", loops.exit_threshold,
                       "Looped models: a decoded token ends once its exit probability sums up to this; 1 = never "
                       "(default: the model's)");
-  command->add_option("--decode-tail", loops.decode_tail, "With exits: last prompt tokens that count as decoded")
+  command
+      ->add_option("--decode-tail", loops.decode_tail,
+                   "With exits or sparse decoding: last prompt tokens that count as decoded")
       ->capture_default_str();
   command->add_flag("--json", options->json, "For programs");
   command->callback([options, &exit_code] { exit_code = run(*options); });

@@ -16,7 +16,8 @@ namespace {
 struct Options {
   ConfigOptions config;
   std::string tokens;
-  std::string raw;
+  std::string raw, raw_exits;
+  std::int32_t max_loops = 0;
   bool json = false;
   std::size_t top = 5;
 };
@@ -66,23 +67,34 @@ int run(const Options& options) {
 
   std::ofstream raw;
   if (!options.raw.empty()) raw.open(options.raw, std::ios::binary);
+  std::ofstream raw_exits;
+  if (!options.raw_exits.empty()) raw_exits.open(options.raw_exits, std::ios::binary);
+  std::vector<float> exits;
   Table table({"position", "token", "best next (id logit)"});
   nlohmann::json rows = nlohmann::json::array();
   Sha256 hash;
-  Status status = score(**runner, *tokens, [&](std::int32_t position, std::span<const float> logits) {
-    hash.add(std::as_bytes(logits));
-    if (raw.is_open())
-      raw.write(reinterpret_cast<const char*>(logits.data()), static_cast<std::streamsize>(logits.size_bytes()));
-    std::string text;
-    nlohmann::json row = nlohmann::json::array();
-    for (std::size_t id : best(logits, options.top)) {
-      text += fmt::format("{} {:.4f}  ", id, logits[id]);
-      row.push_back({id, logits[id]});
-    }
-    table.add({std::to_string(position), std::to_string((*tokens)[static_cast<std::size_t>(position)]), text});
-    rows.push_back(row);
-  });
+  Status status = score(
+      **runner, *tokens,
+      [&](std::int32_t position, std::span<const float> logits) {
+        hash.add(std::as_bytes(logits));
+        if (raw.is_open())
+          raw.write(reinterpret_cast<const char*>(logits.data()), static_cast<std::streamsize>(logits.size_bytes()));
+        std::string text;
+        nlohmann::json row = nlohmann::json::array();
+        for (std::size_t id : best(logits, options.top)) {
+          text += fmt::format("{} {:.4f}  ", id, logits[id]);
+          row.push_back({id, logits[id]});
+        }
+        table.add({std::to_string(position), std::to_string((*tokens)[static_cast<std::size_t>(position)]), text});
+        rows.push_back(row);
+      },
+      options.max_loops, &exits);
   if (!status.ok()) return report(status);
+  if (!options.raw_exits.empty() && exits.empty())
+    return report(fail(Code::invalid_argument, "--raw-exits: this model has no exit gate; leave it out"));
+  if (raw_exits.is_open()) raw_exits.write(reinterpret_cast<const char*>(exits.data()), std::ssize(exits) * 4);
+  if (raw_exits.is_open() && !raw_exits.flush())
+    return report(fail(Code::internal, "{}: cannot be written", options.raw_exits));
   if (raw.is_open() && !raw.flush()) return report(fail(Code::internal, "{}: cannot be written", options.raw));
   const std::string digest = to_hex(hash.finish());
   if (options.json)
@@ -101,6 +113,10 @@ void add_logits(CLI::App& root, int& exit_code) {
   command->add_option("tokens", options->tokens, "Token ids, separated by commas")->required();
   command->add_option("--top", options->top, "Candidates shown for each position")->capture_default_str();
   command->add_option("--raw", options->raw, "Write all logits to this file (f32, little-endian, [tokens][vocab])");
+  command->add_option("--max-loops", options->max_loops, "Looped models: loops that every token runs; 0 = all")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--raw-exits", options->raw_exits,
+                      "Looped models: write the exit probabilities after the last of them (f32, [tokens])");
   command->add_flag("--json", options->json, "For programs");
   command->callback([options, &exit_code] { exit_code = run(*options); });
 }

@@ -93,6 +93,7 @@ Status check_case(CheckBench& bench, Runner& runner, const std::string& suite, c
     compare(wanted[i], simulation->traces[i], vocab, row);
   }
   if (simulation->pages_left_in_use != 0) row.failure = "pages were left in use";
+  if (simulation->references_left != 0) row.failure = "reference slots were left in use";
   if (row.compared == 0) row.failure = "nothing was compared";
   if (judge) judge(*simulation, row);
   bench.rows.push_back(row);

@@ -91,7 +91,8 @@ Status decoded_cross_entropies(Runner& runner, const std::vector<Item>& items, c
                                const LoopParams& loops, std::vector<TaskScore>& tasks) {
   Progress progress("cross-entropy", static_cast<std::int64_t>(items.size()));
   const auto vocab = static_cast<std::size_t>(runner.spec().vocab);
-  std::vector<std::int64_t> rows(tasks.size()), rows_loops(tasks.size());
+  std::vector<std::int64_t> rows(tasks.size()), rows_loops(tasks.size()), mass_count(tasks.size());
+  std::vector<double> mass_sum(tasks.size());
   for (std::size_t begin = 0; begin < items.size();) {
     std::vector<SimulatedRequest> requests;
     std::size_t end = begin;
@@ -108,6 +109,11 @@ Status decoded_cross_entropies(Runner& runner, const std::vector<Item>& items, c
       for (std::size_t token = 0; token < items[i].answer.size(); ++token)
         add_nats(items[i], token, std::span(simulation->traces[i - begin].logits).subspan(vocab * token, vocab),
                  tasks[task]);
+    for (const double mass : simulation->masses) {
+      mass_sum[task] += mass;
+      ++mass_count[task];
+      tasks[task].least_mass = std::min(tasks[task].least_mass, mass);
+    }
     for (std::size_t depth = 0; depth < simulation->stats.decoded_loops.size(); ++depth) {
       rows[task] += simulation->stats.decoded_loops[depth];
       rows_loops[task] += simulation->stats.decoded_loops[depth] * static_cast<std::int64_t>(depth + 1);
@@ -115,9 +121,11 @@ Status decoded_cross_entropies(Runner& runner, const std::vector<Item>& items, c
     progress.advance(static_cast<std::int64_t>(end - begin));
     begin = end;
   }
-  for (std::size_t task = 0; task < tasks.size(); ++task)
+  for (std::size_t task = 0; task < tasks.size(); ++task) {
     if (rows[task] > 0)
       tasks[task].mean_loops = static_cast<double>(rows_loops[task]) / static_cast<double>(rows[task]);
+    if (mass_count[task] > 0) tasks[task].mean_mass = mass_sum[task] / static_cast<double>(mass_count[task]);
+  }
   return {};
 }
 
@@ -153,7 +161,7 @@ Result<std::vector<TaskScore>> evaluate(const Config& config, Registry& registry
                                         const EvaluateOptions& options) {
   auto tokenizer = Tokenizer::load(config.model.path / "tokenizer.json");
   if (!tokenizer.ok()) return tokenizer.status();
-  auto runner = Runner::open(config, registry, {.all_logits = true});
+  auto runner = Runner::open(config, registry, {.all_logits = true, .masses = true});
   if (!runner.ok()) return runner.status();
   const DecoderSpec& spec = (*runner)->spec();
   if (spec.eos.empty())
@@ -167,8 +175,8 @@ Result<std::vector<TaskScore>> evaluate(const Config& config, Registry& registry
                              (*runner)->sparse_from()};
   TESSERA_TRY(validate(asked, bounds));
   LoopParams loops = resolve_loops(asked, bounds);
-  const bool exits = loops.exit_threshold < 1;
-  if (exits) loops.decode_tail = options.decode_tail;
+  const bool decoded = loops.exit_threshold < 1 || (*runner)->capture_depth() > 0;  // rows may differ from a prompt's
+  if (decoded) loops.decode_tail = options.decode_tail;
 
   std::vector<TaskScore> tasks;
   std::vector<Item> items;
@@ -177,8 +185,8 @@ Result<std::vector<TaskScore>> evaluate(const Config& config, Registry& registry
   SchedulerLimits limits = scheduler_limits(config, **runner);
   limits.max_queue = static_cast<std::int32_t>(items.size());
   for (TaskScore& task : tasks) task.mean_loops = loops.max;
-  TESSERA_TRY(exits ? decoded_cross_entropies(**runner, items, limits, loops, tasks)
-                    : prefilled_cross_entropies(**runner, items, loops.max, tasks));
+  TESSERA_TRY(decoded ? decoded_cross_entropies(**runner, items, limits, loops, tasks)
+                      : prefilled_cross_entropies(**runner, items, loops.max, tasks));
   Metrics metrics;
   Engine engine(std::move(*runner), limits, *tokenizer, metrics);
   TESSERA_TRY(accuracies(engine, items, loops, tasks));

@@ -17,6 +17,9 @@ struct TaskScore {
   double nats = 0;           // over answer tokens, the end-of-answer token included, teacher forced
   std::int64_t answer_tokens = 0;
   double mean_loops = 1;  // of decoded rows
+  // Share of the attention that sparse decoding kept, over captured rows, layers and heads; 1 when nothing was
+  // captured.
+  double mean_mass = 1, least_mass = 1;
 
   double accuracy() const { return prompts == 0 ? 0 : static_cast<double>(correct) / prompts; }
   double cross_entropy() const { return answer_tokens == 0 ? 0 : nats / static_cast<double>(answer_tokens); }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "engine/runner.h"
 
@@ -10,9 +11,10 @@ namespace tessera {
 
 /// Runs `tokens` through the model in chunks of the step limit, on pages 0, 1, ... of the pool, and calls
 /// visit(position, logits of the token after it) in order. The runner needs `all_logits`. Of a looped model every
-/// position runs `loops` loops; 0 = all.
+/// position runs `loops` loops (0 = all), and `exits` gets the exit probability after them, where there is a gate.
 Status score(Runner& runner, std::span<const std::int32_t> tokens,
-             const std::function<void(std::int32_t, std::span<const float>)>& visit, std::int32_t loops = 0);
+             const std::function<void(std::int32_t, std::span<const float>)>& visit, std::int32_t loops = 0,
+             std::vector<float>* exits = nullptr);
 
 /// -log of the softmax probability of `token`, in f64.
 double negative_log_likelihood(std::span<const float> logits, std::int32_t token);

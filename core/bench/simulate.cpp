@@ -44,6 +44,21 @@ Status record(const StepPlan& plan, const StepResult& result, std::size_t vocab,
   return {};
 }
 
+/// result.masses is [layer][captured rows][heads].
+void add_masses(const StepPlan& plan, const StepResult& result, std::span<const SimulatedRequest> requests,
+                Simulation& simulation) {
+  std::vector<bool> sampled;
+  for (const PlanSlice& slice : plan.slices)
+    if (slice.mode == sdk::RowMode::capture)
+      sampled.push_back(slice.first_position + 1 >=
+                        std::ssize(requests[static_cast<std::size_t>(slice.id) - 1].prompt));
+  if (result.masses.empty()) return;
+  const std::size_t heads = static_cast<std::size_t>(result.heads), rows = result.masses.size() / heads;
+  for (std::size_t row = 0; row < rows; ++row)
+    if (sampled[row % sampled.size()])
+      for (std::size_t head = 0; head < heads; ++head) simulation.masses.push_back(result.masses[row * heads + head]);
+}
+
 }  // namespace
 
 Result<Simulation> simulate(Runner& runner, std::span<const SimulatedRequest> requests,
@@ -72,11 +87,13 @@ Result<Simulation> simulate(Runner& runner, std::span<const SimulatedRequest> re
     std::vector<StepOutcome> outcomes;
     if (!run.empty()) {
       TESSERA_TRY(runner.step(run, result));
+      add_masses(run, result, requests, simulation);
       TESSERA_TRY(record(run, result, vocab, requests, simulation, outcomes));
     }
     scheduler.commit(plan, outcomes, run.empty() ? std::span<const ExitOutcome>{} : result.exits);
   }
   simulation.stats = scheduler.stats();
+  simulation.references_left = scheduler.references().outstanding();
   simulation.pages_left_in_use = pool.in_use();
   return simulation;
 }

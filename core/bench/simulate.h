@@ -35,6 +35,8 @@ struct Trace {
 struct Simulation {
   std::vector<Trace> traces;  // one for each request; short for a cancelled one
   SchedulerStats stats;
+  std::vector<float> masses;  // of captured rows that a token was sampled from, where the runner reports them
+  std::int32_t references_left = 0;
   std::int32_t pages_left_in_use = 0;
 };
 

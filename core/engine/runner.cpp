@@ -228,6 +228,9 @@ void Runner::pack_slice(const PlanSlice& slice, bool every_row) {
     groups_.push_back({slice.mode, first, 0, static_cast<std::int32_t>(slices_.size()), 0});
   RowGroup& group = groups_.back();
   const auto blocks = std::ssize(slice.pages) / spec_.loops;
+  check(slice.depth >= 0 && slice.depth < spec_.loops && slice.first_position + rows <= blocks * sdk::kPageSize,
+        "a slice at depth {}, positions to {}, with {} pages for {} loops", slice.depth, slice.first_position + rows,
+        slice.pages.size(), spec_.loops);
   slices_.push_back({first - group.first_row, rows, slice.first_position, slice.depth,
                      static_cast<std::int32_t>(pages_.size()), static_cast<std::int32_t>(blocks)});
   const auto table = slice.pages.begin() + slice.depth * blocks;
@@ -250,6 +253,7 @@ Status Runner::step(const StepPlan& plan, StepResult& result) {
   TESSERA_TRY(decoder_->forward(context(), rows, masses_, answer_));
   judge(plan, result);
   result.masses = answer_.masses;
+  result.heads = spec_.q_heads;
   return copy_left(plan, result);
 }
 

@@ -30,6 +30,7 @@ struct StepResult {
   std::vector<std::size_t> answered;  // indices of the plan's slices that left and want logits
   std::vector<ExitOutcome> exits;     // of the slices with an exit rule
   std::vector<float> masses;          // see PassAnswer; with RunnerOptions::masses
+  std::int32_t heads = 0;             // of the model: the last extent of masses
 };
 
 /// Used by one thread.
@@ -57,6 +58,8 @@ class Runner {
   /// All passes of a plan that nobody scheduled, `loops` of them (0 = the model's), without exits. Logits [slices that
   /// want them, in plan order][vocab]; with `every_row`, of all rows (needs all_logits).
   Status run(const StepPlan& plan, std::vector<float>& logits, bool every_row = false, std::int32_t loops = 0);
+  /// Exit probabilities after the last pass, in the order of its logits; empty without a gate.
+  const std::vector<float>& exits() const { return answer_.exits; }
 
  private:
   Runner() = default;

@@ -210,7 +210,7 @@ void Scheduler::leave(Sequence& sequence, const PlanSlice& slice, bool decoded) 
   (decode ? stats_.decode_rows : stats_.prefill_rows) += rows;
   if (decoded) {
     sequence.loops.push_back(static_cast<std::uint8_t>(slice.depth + 1));
-    ++stats_.decoded_loops[static_cast<std::size_t>(slice.depth)];
+    if (slice.first_position >= sequence.prompt - 1) ++stats_.decoded_loops[static_cast<std::size_t>(slice.depth)];
   }
   stats_.recomputed_rows += std::clamp(sequence.most_computed - sequence.computed, 0, rows);
   sequence.computed += rows;

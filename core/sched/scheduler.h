@@ -107,7 +107,8 @@ struct SchedulerStats {
   std::int64_t steps = 0, rows = 0, prefill_rows = 0, decode_rows = 0;
   std::int64_t preemptions = 0, recomputed_rows = 0, prefix_hit_tokens = 0;
   std::int64_t captured_rows = 0, consumed_rows = 0;
-  std::array<std::int64_t, 16> decoded_loops{};  // decoded rows by the loops they ran, [loops - 1]
+  /// Decoded rows that a token was sampled from, by the loops they ran, [loops - 1].
+  std::array<std::int64_t, 16> decoded_loops{};
 };
 
 struct Sequence;

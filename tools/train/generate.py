@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 """Writes rows of 2,048 packed tokens (uint16: id | weight class << 12), whole documents only.
 
-generate.py --tokenizer DIR --out DIR [--workers 14] [--rows 18000] [--seed main]      rows are for each worker
-generate.py --heldout FILE [--per-task 40]                                             prompts with exact answers"""
+generate.py --tokenizer DIR --out DIR [--mix plain|chain] [--workers 14] [--rows 18000] [--seed main]
+generate.py --heldout FILE [--per-task 40]
+
+--rows are for each worker; --heldout writes prompts with exact answers."""
 import argparse
 import json
 import multiprocessing
 import pathlib
 import time
 
-from tinyworld import TASKS, World, tests
+from tinyworld import MIX, MIX_CHAIN, TASKS, World, tests
 
 ROW = 2048
 PADDING = 3 << 12
+MIXES = dict(plain=MIX, chain=MIX_CHAIN)
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
 
@@ -35,7 +38,7 @@ def worker(index, args):
 
     from encoder import Encoder
 
-    world = World(f"train-{args.seed}-{index}")
+    world = World(f"train-{args.seed}-{index}", mix=MIXES[args.mix])
     encoder = Encoder.from_file(pathlib.Path(args.tokenizer) / "tokenizer.json")
     rows, buffer = numpy.empty((args.rows, ROW), dtype=numpy.uint16), []
     for i in range(args.rows):
@@ -55,6 +58,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokenizer")
     parser.add_argument("--out")
+    parser.add_argument("--mix", choices=list(MIXES), default="plain", help="chain adds pointer chasing (the looped model)")
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--rows", type=int, default=18000)
     parser.add_argument("--seed", default="main")

@@ -3,28 +3,21 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
-#include <new>
-#include <string>
 
 #include "reference.h"
+#include "retention.h"
 #include "tessera/sdk/host.h"
 #include "tessera/sdk/register.h"
 
 namespace tessera_loop {
 
 namespace sdk = tessera::sdk;
-using sdk::Code;
 using sdk::Status;
 
-class LoopReference final : public sdk::SparseDecode {
+class LoopReference final : public LoopReferenceBase {
  public:
-  LoopReference(sdk::Host& host, Status& status) {
-    status = host.option_real("retention", 0.25, 0.0, 1.0, &retention_);
-  }
+  LoopReference(sdk::Host& host, Status& status) : LoopReferenceBase(host, status) {}
   virtual ~LoopReference() = default;
-
-  std::int32_t capture_depth() const noexcept override { return 1; }
-  bool active() const noexcept override { return retention_ < 1.0; }
 
   Status bind(const sdk::AttentionShape& shape, const sdk::StepLimits& limits, std::int32_t num_slots,
               const sdk::DeviceContext& device, std::size_t& workspace_bytes) noexcept override;
@@ -39,9 +32,7 @@ class LoopReference final : public sdk::SparseDecode {
   Status for_each_item(const sdk::SparseArgs& args, const sdk::DeviceContext& device, ItemFunction function) noexcept;
   Reference reference_of(std::int32_t slot, std::int32_t layer, std::int32_t head) const;
 
-  double retention_ = 0.25;
-  sdk::AttentionShape shape_{};
-  std::int64_t context_ = 0, capacity_ = 0;  // positions of a history, and of a selection at most
+  std::int64_t context_ = 0;  // positions of a history at most
   Kernels kernels_{};
   // [slot][layer][head], then head_dim floats or `capacity_` positions each
   std::unique_ptr<std::int32_t[]> counts_, selected_;
@@ -51,21 +42,16 @@ class LoopReference final : public sdk::SparseDecode {
 Status LoopReference::bind(const sdk::AttentionShape& shape, const sdk::StepLimits& limits, std::int32_t num_slots,
                            const sdk::DeviceContext& device, std::size_t& workspace_bytes) noexcept {
   return sdk::guarded([&]() -> Status {
-    if (shape.kv_dtype != sdk::DType::f32 || shape.head_dim % 32 != 0 || shape.head_dim > 1024)
-      return sdk::fail(Code::unsupported, "loop_reference: heads of " + std::to_string(shape.head_dim) +
-                                              " are not served; wanted f32 and a multiple of 32 up to 1024");
-    shape_ = shape;
+    if (Status status = accept(shape, limits); !status.ok()) return status;
     context_ = limits.max_context;
-    capacity_ = retained_count(limits.max_context, retention_);
     kernels_ = device.isa == sdk::CpuIsa::avx512 ? avx512::kKernels
                : device.isa == sdk::CpuIsa::avx2 ? avx2::kKernels
                                                  : scalar::kKernels;
-    const auto heads = static_cast<std::size_t>(num_slots) * static_cast<std::size_t>(shape.num_layers) *
-                       static_cast<std::size_t>(shape.num_q_heads);
-    const std::size_t vectors = heads * static_cast<std::size_t>(shape.head_dim);
-    counts_ = std::make_unique<std::int32_t[]>(heads);
-    selected_ = std::make_unique<std::int32_t[]>(heads * static_cast<std::size_t>(capacity_));
-    masses_ = std::make_unique<float[]>(heads);
+    const std::size_t count = heads(num_slots);
+    const std::size_t vectors = count * static_cast<std::size_t>(shape.head_dim);
+    counts_ = std::make_unique<std::int32_t[]>(count);
+    selected_ = std::make_unique<std::int32_t[]>(count * static_cast<std::size_t>(capacity_));
+    masses_ = std::make_unique<float[]>(count);
     outputs_ = std::make_unique<float[]>(vectors);
     contributions_ = std::make_unique<float[]>(vectors);
     workspace_bytes = static_cast<std::size_t>(device.executor->width()) * static_cast<std::size_t>(context_) *

@@ -46,12 +46,4 @@ namespace avx512 {
 extern const Kernels kKernels;
 }
 
-/// k = min(N, max(1, ceil(N * retention))) in f64: f32 gives other counts (N = 50, retention 0.3).
-inline std::int32_t retained_count(std::int32_t positions, double retention) {
-  const double product = static_cast<double>(positions) * retention;
-  auto count = static_cast<std::int32_t>(product);
-  if (static_cast<double>(count) < product) ++count;
-  return count < 1 ? 1 : count > positions ? positions : count;
-}
-
 }  // namespace tessera_loop

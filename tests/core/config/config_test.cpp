@@ -179,10 +179,20 @@ TEST_CASE("what is not in this build is refused by name") {
   CHECK(error("model: { profile: int8 }") == "test.yaml:1:19: model.profile 'int8' is not in this build yet; use f32");
   CHECK(error("model: { profile: bf16 }") == "test.yaml:1:19: model.profile 'bf16' is not in this build yet; use f32");
   CHECK(error("model: { profile: f23 }").find("wanted f32 (did you mean f32?)") != std::string::npos);
-  CHECK(error("sparse_decode: { name: loop_reference }") ==
-        "test.yaml:1:1: sparse_decode is not in this build yet; remove the section for dense decoding");
   CHECK(error("speculation: { kind: self }").find("speculation is not in this build yet") != std::string::npos);
   CHECK(error("server: { tls: { cert: x } }").find("server.tls is not in this build yet") != std::string::npos);
+}
+
+TEST_CASE("sparse decoding is a plugin with one key of the engine's own") {
+  const Config config = good("sparse_decode: { name: loop_reference, crossover: 64, options: { retention: 0.1 } }");
+  CHECK(config.sparse_decode.plugin.name == "loop_reference");
+  CHECK(config.sparse_decode.plugin.option("retention", "") == "0.1");
+  CHECK(config.sparse_decode.crossover == 64);
+  CHECK(to_yaml(good(to_yaml(config))) == to_yaml(config));
+  CHECK(good("").sparse_decode.plugin.name.empty());
+  CHECK(error("sparse_decode: { name: a, crosover: 3 }").find("did you mean 'crossover'?") != std::string::npos);
+  CHECK(error("sparse_decode: { name: a, crossover: 0 }").find("wanted a whole number from 1 to 16777216") !=
+        std::string::npos);
 }
 
 TEST_CASE("broken YAML is refused where it breaks") {

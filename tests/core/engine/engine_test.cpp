@@ -139,6 +139,31 @@ TEST_CASE("a plugin that writes past its output, or less than it, is refused bef
   }
 }
 
+TEST_CASE("sparse decoding of later loops is refused for a model without them") {
+  auto plugins = registry();
+  Config config = config_with("");
+  config.sparse_decode.plugin.name = "loop_reference";
+  const auto runner = Runner::open(config, plugins, {});
+  REQUIRE(!runner.ok());
+  CHECK(std::string(runner.status().message).find("but the model has one loop") != std::string::npos);
+}
+
+TEST_CASE("what a request asks of loops is judged by the model") {
+  sdk::RequestView view;
+  const RequestBounds plain{100, 64}, looped{100, 64, 4, 0.9};
+  CHECK(validate(view, plain).ok());
+  view.max_loops = 5;
+  CHECK(std::string(validate(view, plain).message).starts_with("max_loops is for looped models"));
+  CHECK(std::string(validate(view, looped).message) == "max_loops is 5; the model has 1 to 4 (0 = all)");
+  view.max_loops = 3;
+  CHECK(resolve_loops(view, looped).max == 3);
+  CHECK(resolve_loops(view, looped).exit_threshold == 0.9f);
+  view.min_loops = 4;
+  CHECK(std::string(validate(view, looped).message) == "min_loops is 4; wanted 1 to 3");
+  view.min_loops = 1, view.exit_threshold = 1.5;
+  CHECK(std::string(validate(view, looped).message) == "exit_threshold is 1.5; wanted a number from 0 to 1");
+}
+
 TEST_CASE("the fingerprint names the attention plugin and does not depend on threads") {
   auto plugins = registry();
   Config config = config_with("");

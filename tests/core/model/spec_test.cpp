@@ -222,6 +222,27 @@ TEST_CASE("weights go by their published names") {
   CHECK(tensor_name(spec, TensorName::down, 3) == "model.layers.3.mlp.down_proj.weight");
 }
 
+TEST_CASE("an Ouro config is a looped decoder with sandwich norms and an exit gate") {
+  nlohmann::json json = llama();
+  json["model_type"] = "ouro";
+  json["architectures"] = {"OuroForCausalLM"};
+  json["total_ut_steps"] = 4;
+  json["early_exit_threshold"] = 0.8;
+  const auto spec = parse_spec(json.dump(), "c");
+  REQUIRE_MESSAGE(spec.ok(), spec.status().message);
+  CHECK(spec->loops == 4);
+  CHECK(spec->exit_gate);
+  CHECK(spec->norms == NormPlacement::sandwich);
+  CHECK(spec->exit_threshold == 0.8f);
+  json["early_exit_step"] = 2;
+  CHECK(std::string(parse_spec(json.dump(), "c").status().message).find("early_exit_step is not served") !=
+        std::string::npos);
+  json.erase("early_exit_step");
+  json["total_ut_steps"] = 17;
+  CHECK(std::string(parse_spec(json.dump(), "c").status().message).find("wanted a whole number from 1 to 16") !=
+        std::string::npos);
+}
+
 TEST_CASE("damaged configs are refused with a sentence, never a crash") {
   for (const std::string text : {"", "null", "[]", "{", "\xff\xfe", "{\"model_type\": \"llama\"}"})
     CHECK_FALSE(parse_spec(text, "c").ok());

@@ -76,7 +76,7 @@ struct Scripted final : sdk::Frontend {
   }
   void cancel(std::uint64_t) noexcept override { cancelled = true; }
   sdk::EngineInfo describe() noexcept override {
-    return {sdk::EngineState::ready, "m", "0123456789abcdef", 1, 64, 10, 4, 4};
+    return {sdk::EngineState::ready, "m", "0123456789abcdef", 1, 64, 10, 4, 4, 1};
   }
   void metrics(void (*)(void*, std::string_view), void*) noexcept override {}
 };

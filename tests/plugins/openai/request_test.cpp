@@ -37,7 +37,8 @@ TEST_CASE("a chat request with every parameter arrives as it was sent") {
     {"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}],
     "temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.05,"presence_penalty":1,"frequency_penalty":-1,
     "repetition_penalty":1.1,"seed":-1,"n":2,"max_completion_tokens":7,"stop":["x","y"],"logit_bias":{"5":-100},
-    "logprobs":true,"top_logprobs":3,"stream":true,"stream_options":{"include_usage":true},"user":"somebody"})");
+    "logprobs":true,"top_logprobs":3,"stream":true,"stream_options":{"include_usage":true},"user":"somebody",
+    "max_loops":3,"min_loops":2,"exit_threshold":0.8})");
   const sdk::RequestView view = call.view();
   CHECK(view.prompt_kind == sdk::PromptKind::messages);
   REQUIRE(view.messages.size() == 2);
@@ -62,6 +63,9 @@ TEST_CASE("a chat request with every parameter arrives as it was sent") {
   CHECK(view.stops[1] == "y");
   CHECK(call.stream);
   CHECK(call.include_usage);
+  CHECK(view.max_loops == 3);
+  CHECK(view.min_loops == 2);
+  CHECK(view.exit_threshold == 0.8);
 }
 
 TEST_CASE("what is absent or null takes the documented default") {
