@@ -14,37 +14,74 @@ struct Options {
   ConfigOptions config;
   std::vector<std::string> files;
   EvaluateOptions evaluate;
+  std::vector<double> retentions;
   bool json = false;
 };
 
 std::string percent(double part) { return fmt::format("{:.1f} %", part * 100); }
 
-int run(const Options& options) {
-  auto config = options.config.load();
-  if (!config.ok()) return report(config.status());
-  Registry registry = make_registry(*config);
-  auto result = evaluate(*config, registry, options.files, options.evaluate);
-  if (!result.ok()) return report(result.status());
-  if (options.json) {
-    nlohmann::ordered_json json = nlohmann::ordered_json::object();
-    for (const TaskScore& task : *result)
-      json[task.name] = {{"prompts", task.prompts},
-                         {"accuracy", task.accuracy()},
-                         {"cross_entropy", task.cross_entropy()},
-                         {"answer_tokens", task.answer_tokens},
-                         {"mean_loops", task.mean_loops},
-                         {"mean_mass", task.mean_mass},
-                         {"least_mass", task.least_mass}};
-    fmt::print("{}\n", json.dump(2));
-    return 0;
-  }
+nlohmann::ordered_json json_of(const std::vector<TaskScore>& tasks) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const TaskScore& task : tasks)
+    json[task.name] = {{"prompts", task.prompts},
+                       {"accuracy", task.accuracy()},
+                       {"cross_entropy", task.cross_entropy()},
+                       {"answer_tokens", task.answer_tokens},
+                       {"mean_loops", task.mean_loops},
+                       {"mean_mass", task.mean_mass},
+                       {"least_mass", task.least_mass}};
+  return json;
+}
+
+std::string text_of(const std::vector<TaskScore>& tasks) {
   Table table({"task", "prompts", "accuracy", "nats/token", "answer tokens", "loops", "mass mean / least"});
-  for (const TaskScore& task : *result)
+  for (const TaskScore& task : tasks)
     table.add({task.name, std::to_string(task.prompts), percent(task.accuracy()),
                fmt::format("{:.4f}", task.cross_entropy()), std::to_string(task.answer_tokens),
                fmt::format("{:.2f}", task.mean_loops),
                task.mean_mass < 1 ? fmt::format("{:.3f} / {:.3f}", task.mean_mass, task.least_mass) : "-"});
-  fmt::print("{}", table.text());
+  return table.text();
+}
+
+/// One run for each retention: loop_reference where the configuration names no other strategy.
+int run_retentions(const Options& options, const Config& config) {
+  std::vector<std::string> head{"task"};
+  std::vector<std::vector<std::string>> rows;
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const double retention : options.retentions) {
+    Config sparse = config;
+    PluginConfig& plugin = sparse.sparse_decode.plugin;
+    if (plugin.name.empty()) plugin.name = "loop_reference";
+    std::erase_if(plugin.options, [](const PluginOption& option) { return option.key == "retention"; });
+    plugin.options.push_back({"retention", fmt::format("{}", retention), {"--retention", 0, 0}});
+    Registry registry = make_registry(sparse);
+    auto tasks = evaluate(sparse, registry, options.files, options.evaluate);
+    if (!tasks.ok()) return report(tasks.status());
+    json[fmt::format("{}", retention)] = json_of(*tasks);
+    for (const char* column : {"acc", "nats", "mass"}) head.push_back(fmt::format("{} {}", column, retention));
+    rows.resize(tasks->size());
+    for (std::size_t i = 0; i < tasks->size(); ++i) {
+      const TaskScore& task = (*tasks)[i];
+      if (rows[i].empty()) rows[i].push_back(task.name);
+      rows[i].push_back(fmt::format("{:.3f}", task.accuracy()));
+      rows[i].push_back(fmt::format("{:.4f}", task.cross_entropy()));
+      rows[i].push_back(task.mean_mass < 1 ? fmt::format("{:.3f}", task.mean_mass) : "-");
+    }
+  }
+  Table table(head);
+  for (const auto& row : rows) table.add(row);
+  fmt::print("{}", options.json ? json.dump(2) + "\n" : table.text());
+  return 0;
+}
+
+int run(const Options& options) {
+  auto config = options.config.load();
+  if (!config.ok()) return report(config.status());
+  if (!options.retentions.empty()) return run_retentions(options, *config);
+  Registry registry = make_registry(*config);
+  auto tasks = evaluate(*config, registry, options.files, options.evaluate);
+  if (!tasks.ok()) return report(tasks.status());
+  fmt::print("{}", options.json ? json_of(*tasks).dump(2) + "\n" : text_of(*tasks));
   return 0;
 }
 
@@ -67,6 +104,11 @@ void add_eval(CLI::App& root, int& exit_code) {
       ->add_option("--decode-tail", loops.decode_tail,
                    "With exits or sparse decoding: last prompt tokens that count as decoded")
       ->capture_default_str();
+  command
+      ->add_option("--retention", options->retentions,
+                   "Looped models: one run for each of these shares of sparse decoding, side by side; 1 is dense")
+      ->delimiter(',')
+      ->check(CLI::Range(0.0, 1.0));
   command->add_flag("--json", options->json, "For programs");
   command->callback([options, &exit_code] { exit_code = run(*options); });
 }
