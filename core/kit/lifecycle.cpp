@@ -6,6 +6,7 @@
 #include "tessera/sdk/attention.h"
 #include "tessera/sdk/backend.h"
 #include "tessera/sdk/protocol.h"
+#include "tessera/sdk/sparse_decode.h"
 
 namespace tessera {
 namespace {
@@ -21,9 +22,9 @@ Finding with_interface(const Subject& subject, const Body& body) {
     case sdk::Kind::backend: return body.template operator()<sdk::Backend>();
     case sdk::Kind::attention: return body.template operator()<sdk::Attention>();
     case sdk::Kind::protocol: return body.template operator()<sdk::Protocol>();
-    case sdk::Kind::sparse_decode: break;
+    case sdk::Kind::sparse_decode: return body.template operator()<sdk::SparseDecode>();
   }
-  return {Verdict::skipped, fmt::format("this SDK has no interface for kind {} yet", sdk::kind_name((*opened)->kind))};
+  return {Verdict::skipped, fmt::format("the kit does not know kind {}", sdk::kind_name((*opened)->kind))};
 }
 
 template <class Interface>
