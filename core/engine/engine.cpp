@@ -201,6 +201,8 @@ sdk::Usage Engine::usage(const Job& job) const {
 void Engine::publish() {
   metrics_.scheduler(scheduler_.stats(), scheduler_.waiting(), scheduler_.running());
   metrics_.pages(pool_.in_use(), pool_.size());
+  const ReferenceStore& references = scheduler_.references();
+  metrics_.references(references.outstanding(), references.high_water(), references.size());
   metrics_.attention_fallbacks(runner_->attention_fallbacks());
 }
 

@@ -45,6 +45,12 @@ struct Metrics::Impl {
   prometheus::Gauge& hit_tokens = gauge("tessera_prefix_hit_tokens", "Prompt tokens served by the prefix cache");
   prometheus::Gauge& pages_used = gauge("tessera_kv_pages_in_use", "KV pages referenced by a sequence");
   prometheus::Gauge& pages_total = gauge("tessera_kv_pages", "KV pages of the pool");
+  prometheus::Gauge& captured =
+      gauge("tessera_sparse_captured_rows", "Decoded rows whose attention was captured so far");
+  prometheus::Gauge& consumed = gauge("tessera_sparse_consumed_rows", "Passes of decoded rows that were sparse so far");
+  prometheus::Gauge& references_used = gauge("tessera_references_in_use", "Slots of sparse decoding that a row holds");
+  prometheus::Gauge& references_most = gauge("tessera_references_high_water", "The most such slots held at one time");
+  prometheus::Gauge& references_total = gauge("tessera_references", "Slots of sparse decoding");
   prometheus::Family<prometheus::Gauge>& decoded = prometheus::BuildGauge()
                                                        .Name("tessera_decoded_rows")
                                                        .Help("Decoded rows of a looped model by the loops they ran")
@@ -77,9 +83,17 @@ void Metrics::scheduler(const SchedulerStats& stats, std::int32_t waiting, std::
   impl_->rows.Set(static_cast<double>(stats.rows));
   impl_->preemptions.Set(static_cast<double>(stats.preemptions));
   impl_->hit_tokens.Set(static_cast<double>(stats.prefix_hit_tokens));
+  impl_->captured.Set(static_cast<double>(stats.captured_rows));
+  impl_->consumed.Set(static_cast<double>(stats.consumed_rows));
   for (std::size_t i = 0; i < stats.decoded_loops.size(); ++i)
     if (stats.decoded_loops[i] > 0)
       impl_->decoded.Add({{"loops", std::to_string(i + 1)}}).Set(static_cast<double>(stats.decoded_loops[i]));
+}
+
+void Metrics::references(std::int32_t in_use, std::int32_t high_water, std::int32_t total) {
+  impl_->references_used.Set(in_use);
+  impl_->references_most.Set(high_water);
+  impl_->references_total.Set(total);
 }
 
 void Metrics::pages(std::int32_t in_use, std::int32_t total) {

@@ -23,6 +23,8 @@ class Metrics {
   void first_token_seconds(double seconds);
   void step_seconds(double seconds);
   void scheduler(const SchedulerStats& stats, std::int32_t waiting, std::int32_t running);
+  /// Slots of sparse decoding: taken now, taken at most at any time, and there in all.
+  void references(std::int32_t in_use, std::int32_t high_water, std::int32_t total);
   void pages(std::int32_t in_use, std::int32_t total);
   /// Attention calls that a slower kernel than the one asked for had to serve.
   void attention_fallbacks(std::uint64_t count);
