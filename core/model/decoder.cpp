@@ -222,7 +222,7 @@ Status Decoder::forward(const PassContext& context, const sdk::PackedRows& rows,
   sdk::PackedRows device{};
   host_ = rows;
   TESSERA_TRY(backend_.begin_step(rows, &device));
-  if (context.groups.size() == 1 && context.groups[0].mode == sdk::RowMode::dense)
+  if (context.groups.size() == 1 && context.groups[0].mode != sdk::RowMode::consume)
     TESSERA_TRY(context.attention.plan(rows));
   for (const RowGroup& group : context.groups)
     if (group.mode != sdk::RowMode::dense) TESSERA_TRY(context.sparse->plan(group.mode, group_of(rows, group)));

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "bench/checks.h"
+#include "bench/simulate.h"
 #include "engine/validate.h"
 
 using namespace tessera;
@@ -146,6 +147,27 @@ TEST_CASE("sparse decoding of later loops is refused for a model without them") 
   const auto runner = Runner::open(config, plugins, {});
   REQUIRE(!runner.ok());
   CHECK(std::string(runner.status().message).find("but the model has one loop") != std::string::npos);
+}
+
+TEST_CASE("attention plans every step that it runs in, also one of captured rows only") {
+  auto plugins = registry();
+  Config config = config_with("checks_plan");
+  config.model.path = std::string(TESSERA_SOURCE_DIR) + "/models/tessera-looped";
+  config.cache.pages = 0;
+  config.model.max_context = 64;
+  config.sparse_decode.plugin = {.name = "loop_reference", .path = {}, .options = {}, .where = {}};
+  auto runner = Runner::open(config, plugins, {});
+  REQUIRE_MESSAGE(runner.ok(), runner.status().message);
+  std::vector<SimulatedRequest> requests(2);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].prompt = {1, 2, 3, 4, 5, 6, 7, 8};
+    requests[i].max_tokens = i == 0 ? 2 : 6;  // together, then the second alone
+    requests[i].loops = {.max = 4, .sparse_from = 0};
+  }
+  const auto simulation = simulate(**runner, requests, {.limits = scheduler_limits(config, **runner)});
+  REQUIRE_MESSAGE(simulation.ok(), simulation.status().message);
+  CHECK(simulation->stats.consumed_rows == 2 * simulation->stats.captured_rows);
+  CHECK(simulation->stats.captured_rows == 1 + 5);
 }
 
 TEST_CASE("what a request asks of loops is judged by the model") {
