@@ -86,7 +86,7 @@ void add_check(CLI::App& root, int& exit_code) {
   names.push_back("all");
   command
       ->add_option("suites", options->suites,
-                   "batch, prefill, packed, paged, sampling, loops, kernels or all (default)")
+                   "batch, prefill, packed, paged, sampling, loops, sparse, speculative, kernels or all (default)")
       ->check(CLI::IsMember(names));
   command->add_option("--seed", options->seed, "Of prompts, orders and draws")->capture_default_str();
   command

@@ -44,7 +44,7 @@ Status check_prefill(CheckBench& bench) {
   for (std::int32_t budget : {17, 50, 300}) {
     SimulationOptions options{.limits = bench.limits};
     options.limits.step_tokens = std::min(budget, bench.limits.step_tokens);
-    options.limits.max_batch = std::min(bench.limits.max_batch, options.limits.step_tokens);
+    options.limits.max_batch = std::min(bench.limits.max_batch, options.limits.step_tokens / bench.limits.round_rows());
     TESSERA_TRY(check_case(bench, bench.runner, "prefill", fmt::format("steps of {} rows", budget), requests, *wanted,
                            options));
   }
@@ -155,16 +155,19 @@ Status check_sampling(CheckBench& bench) {
 Status check_random_model(CheckBench& bench, sdk::DType type) {
   Config plain = bench.config;
   plain.backend = Config{}.backend;
-  auto own = open_random(bench.config, bench.registry, type);
+  plain.sparse_decode = {}, plain.speculation = {};  // this geometry has one loop
+  Config here = plain;
+  here.backend = bench.config.backend;
+  auto own = open_random(here, bench.registry, type);
   if (!own.ok()) return own.status();
   auto cpu = open_random(plain, bench.registry, type);
   if (!cpu.ok()) return cpu.status();
   Requests requests = ragged(bench, 4, 900, 0);
-  for (SimulatedRequest& request : requests) request.loops = {};  // this geometry has one loop
+  for (SimulatedRequest& request : requests) request.loops = {};
   auto wanted = alone(**cpu, requests);
   if (!wanted.ok()) return wanted.status();
   SchedulerLimits limits = bench.limits;
-  limits.depths = 1, limits.capture_depth = 0;
+  limits.depths = 1, limits.capture_depth = 0, limits.draft_tokens = 0;
   return check_case(bench, **own, "kernels", fmt::format("113 M geometry, {}, against the cpu", sdk::dtype_name(type)),
                     requests, *wanted, {.limits = limits});
 }
@@ -199,7 +202,8 @@ Status check_kernels(CheckBench& bench) {
 }  // namespace
 
 const std::vector<std::string>& check_suites() {
-  static const std::vector<std::string> suites{"batch", "prefill", "packed", "paged", "sampling", "loops", "kernels"};
+  static const std::vector<std::string> suites{"batch", "prefill", "packed",      "paged",  "sampling",
+                                               "loops", "sparse",  "speculative", "kernels"};
   return suites;
 }
 
@@ -208,14 +212,17 @@ Result<std::vector<CheckRow>> run_checks(const Config& config, Registry& registr
   wide.scheduler.max_batch = std::max(wide.scheduler.max_batch, 16);
   wide.scheduler.step_tokens = std::max(wide.scheduler.step_tokens, 1024);
   wide.scheduler.max_queue = std::max(wide.scheduler.max_queue, 64);
-  auto runner = Runner::open(wide, registry, {});
+  Config roomy = wide;
+  if (roomy.speculation.kind == "none") roomy.speculation.kind = "prompt_lookup";
+  roomy.speculation.draft_tokens = std::max(roomy.speculation.draft_tokens, kMostDrafts);
+  auto runner = Runner::open(roomy, registry, {});
   if (!runner.ok()) return runner.status();
   std::vector<CheckRow> rows;
-  constexpr std::int64_t kCases = 16 + 10 + 8 + 18 + 3 + 3 + 6;
+  constexpr std::int64_t kCases = 16 + 10 + 8 + 18 + 3 + 3 + 21 + 29 + 6;
   Progress progress("checking", kCases);
   SchedulerLimits limits = scheduler_limits(wide, **runner);
   limits.prefix_cache = false;
-  CheckBench bench{wide, registry, **runner, limits, options.seed, progress, rows};
+  CheckBench bench{roomy, registry, **runner, limits, options.seed, progress, rows};
   const auto wants = [&](const char* suite) {
     return std::find(options.suites.begin(), options.suites.end(), suite) != options.suites.end();
   };
@@ -225,6 +232,8 @@ Result<std::vector<CheckRow>> run_checks(const Config& config, Registry& registr
   if (wants("paged")) TESSERA_TRY(check_paged(bench));
   if (wants("sampling")) TESSERA_TRY(check_sampling(bench));
   if (wants("loops")) TESSERA_TRY(check_loops(bench));
+  if (wants("sparse")) TESSERA_TRY(check_sparse(bench));
+  if (wants("speculative")) TESSERA_TRY(check_speculative(bench));
   if (wants("kernels")) TESSERA_TRY(check_kernels(bench));
   return rows;
 }

@@ -80,6 +80,11 @@ Result<std::vector<Trace>> alone(Runner& runner, const Requests& requests) {
   return traces;
 }
 
+Status skip_suite(CheckBench& bench, const std::string& suite, const std::string& why) {
+  bench.rows.push_back({.suite = suite, .name = "all", .note = "skipped: " + why, .failure = {}});
+  return {};
+}
+
 Status check_case(CheckBench& bench, Runner& runner, const std::string& suite, const std::string& name,
                   const Requests& requests, const std::vector<Trace>& wanted, const SimulationOptions& options,
                   const std::function<void(const Simulation&, CheckRow&)>& judge) {

@@ -14,6 +14,7 @@ namespace tessera {
 
 using Requests = std::vector<SimulatedRequest>;
 inline constexpr std::int32_t kGenerated = 6;
+inline constexpr std::int32_t kMostDrafts = 8;  // candidates of a round that a check's runner has room for
 
 /// What one suite needs: the runner, the limits, and the answers of each request run alone.
 struct CheckBench {
@@ -40,7 +41,12 @@ Status check_case(CheckBench& bench, Runner& runner, const std::string& suite, c
                   const Requests& requests, const std::vector<Trace>& wanted, const SimulationOptions& options,
                   const std::function<void(const Simulation&, CheckRow&)>& judge = {});
 
-/// The suite of looped models (checks_loops.cpp); nothing for a plain one.
+/// One row that says why a suite has nothing to do.
+Status skip_suite(CheckBench& bench, const std::string& suite, const std::string& why);
+
+/// Suites in files of their own. Those of looped models are skipped for a plain one.
 Status check_loops(CheckBench& bench);
+Status check_sparse(CheckBench& bench);
+Status check_speculative(CheckBench& bench);
 
 }  // namespace tessera

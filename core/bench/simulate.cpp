@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/random.h"
+#include "engine/confirm.h"
 #include "sample/sampler.h"
 
 namespace tessera {
@@ -15,31 +16,63 @@ void shuffle_slices(StepPlan& plan, Random& random) {
     std::swap(plan.slices[i - 1], plan.slices[random.below(static_cast<std::uint32_t>(i))]);
 }
 
-/// Samples every slice that wants logits and records them. `plan` is in the order that ran.
-Status record(const StepPlan& plan, const StepResult& result, std::size_t vocab,
-              std::span<const SimulatedRequest> requests, Simulation& simulation, std::vector<StepOutcome>& outcomes) {
+/// Samples one slice; of a draft nothing is recorded.
+Result<StepOutcome> record(const PlanSlice& slice, std::span<const float> logits, const SimulatedRequest& request,
+                           Trace& trace) {
   SampleScratch scratch;
+  Status failure;
+  const bool draft = slice.role == SliceRole::draft;
+  std::vector<std::int32_t> history = trace.tokens;
+  history.insert(history.end(), slice.candidates.begin(), slice.candidates.end());
+  const auto take = [&](std::span<const float> row, std::int32_t position) -> std::optional<std::int32_t> {
+    std::int32_t token = 0;
+    if (!request.forced.empty()) {
+      token = request.forced[std::min(history.size(), request.forced.size() - 1)];
+    } else {
+      const auto sampled =
+          sample(row, request.sampling, 0, static_cast<std::uint32_t>(position), request.prompt, history, -1, scratch);
+      if (!sampled.ok()) failure = sampled.status();
+      if (!failure.ok()) return {};
+      token = sampled->token;
+    }
+    history.push_back(token);
+    if (!draft) trace.logits.insert(trace.logits.end(), row.begin(), row.end());
+    return token;
+  };
+  const auto ends = [&] {
+    return !draft && (std::ssize(history) == request.max_tokens || history.back() == request.stop_token);
+  };
+  StepOutcome outcome{slice.id, confirm(slice, logits, take, ends), false};
+  if (!failure.ok()) return failure;
+  if (draft) return outcome;
+  trace.tokens = std::move(history);
+  outcome.finished = std::ssize(trace.tokens) == request.max_tokens || trace.tokens.back() == request.stop_token;
+  return outcome;
+}
+
+void spoil_drafts(const StepPlan& plan, std::size_t vocab, Random& noise, std::vector<StepOutcome>& outcomes) {
+  for (const PlanSlice& slice : plan.slices) {
+    if (slice.role != SliceRole::draft || noise.below(3) != 0) continue;
+    for (StepOutcome& outcome : outcomes)
+      if (outcome.id == slice.id)
+        outcome.tokens[0] = static_cast<std::int32_t>((static_cast<std::size_t>(outcome.tokens[0]) + 1) % vocab);
+  }
+}
+
+/// `plan` is in the order that ran.
+Status record_all(const StepPlan& plan, const StepResult& result, std::size_t vocab,
+                  std::span<const SimulatedRequest> requests, Simulation& simulation,
+                  std::vector<StepOutcome>& outcomes) {
   std::size_t row = 0;
   for (const std::size_t answered : result.answered) {
     const PlanSlice& slice = plan.slices[answered];
     const auto index = static_cast<std::size_t>(slice.id) - 1;
-    const SimulatedRequest& request = requests[index];
-    Trace& trace = simulation.traces[index];
-    const auto mine = std::span(result.logits).subspan(vocab * row++, vocab);
-    std::int32_t token = 0;
-    if (!request.forced.empty()) {
-      token = request.forced[trace.tokens.size()];
-    } else {
-      const auto position = slice.first_position + static_cast<std::int32_t>(slice.tokens.size());
-      const auto sampled = sample(mine, request.sampling, 0, static_cast<std::uint32_t>(position), request.prompt,
-                                  trace.tokens, -1, scratch);
-      if (!sampled.ok()) return sampled.status();
-      token = sampled->token;
-    }
-    trace.tokens.push_back(token);
-    trace.logits.insert(trace.logits.end(), mine.begin(), mine.end());
-    const bool done = static_cast<std::int32_t>(trace.tokens.size()) == request.max_tokens;
-    outcomes.push_back({slice.id, token, done});
+    const auto rows = static_cast<std::size_t>(slice.num_answers());
+    auto outcome = record(slice, std::span(result.logits).subspan(vocab * row, vocab * rows), requests[index],
+                          simulation.traces[index]);
+    if (!outcome.ok()) return outcome.status();
+    outcomes.push_back(*std::move(outcome));
+    row += rows;
   }
   return {};
 }
@@ -50,8 +83,9 @@ void add_masses(const StepPlan& plan, const StepResult& result, std::span<const 
   std::vector<bool> sampled;
   for (const PlanSlice& slice : plan.slices)
     if (slice.mode == sdk::RowMode::capture)
-      sampled.push_back(slice.first_position + 1 >=
-                        std::ssize(requests[static_cast<std::size_t>(slice.id) - 1].prompt));
+      for (std::int32_t row = 0; row < slice.num_rows(); ++row)
+        sampled.push_back(slice.first_position + row + 1 >=
+                          std::ssize(requests[static_cast<std::size_t>(slice.id) - 1].prompt));
   if (result.masses.empty()) return;
   const std::size_t heads = static_cast<std::size_t>(result.heads), rows = result.masses.size() / heads;
   for (std::size_t row = 0; row < rows; ++row)
@@ -68,7 +102,7 @@ Result<Simulation> simulate(Runner& runner, std::span<const SimulatedRequest> re
   Scheduler scheduler(options.limits, pool);
   Simulation simulation;
   simulation.traces.resize(requests.size());
-  Random random(options.packing_seed, 1);
+  Random random(options.packing_seed, 1), noise(options.draft_noise, 2);
   StepResult result;
   const auto vocab = static_cast<std::size_t>(runner.spec().vocab);
   std::size_t arrived = 0;
@@ -88,8 +122,9 @@ Result<Simulation> simulate(Runner& runner, std::span<const SimulatedRequest> re
     if (!run.empty()) {
       TESSERA_TRY(runner.step(run, result));
       add_masses(run, result, requests, simulation);
-      TESSERA_TRY(record(run, result, vocab, requests, simulation, outcomes));
+      TESSERA_TRY(record_all(run, result, vocab, requests, simulation, outcomes));
     }
+    if (options.draft_noise != 0) spoil_drafts(plan, vocab, noise, outcomes);
     scheduler.commit(plan, outcomes, run.empty() ? std::span<const ExitOutcome>{} : result.exits);
   }
   simulation.stats = scheduler.stats();

@@ -18,6 +18,7 @@ struct SimulatedRequest {
   std::int32_t cancel_step = -1;  // cancelled before this step; -1 = never
   LoopParams loops{};
   std::vector<std::int32_t> forced{};  // when given, what is "sampled", whatever the logits say
+  std::int32_t stop_token = -1;        // ends the answer
 };
 
 struct SimulationOptions {
@@ -25,6 +26,7 @@ struct SimulationOptions {
   std::int32_t pages = 0;          // of the runner's pool; 0 = all
   std::uint64_t page_seed = 0;     // 0 = ascending ids, else a permutation
   std::uint64_t packing_seed = 0;  // 0 = the plan's order, else slices are shuffled each step
+  std::uint64_t draft_noise = 0;   // 0 = none, else a third of the drafted candidates are wrong
 };
 
 struct Trace {

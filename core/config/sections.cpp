@@ -90,6 +90,23 @@ Result<std::string> read_level(const Value& value) {
   return text;
 }
 
+Result<std::string> read_speculation(const Value& value) {
+  const std::vector<std::string> kinds{"none", "self", "prompt_lookup"};
+  auto text = read_text(value);
+  if (!text.ok()) return text;
+  if (std::find(kinds.begin(), kinds.end(), *text) == kinds.end()) return unknown_choice(value, kinds);
+  return text;
+}
+
+Status set_rounds_in_flight(Config&, const Value& value) {
+  auto rounds = read_int(value, 1, 2);
+  if (!rounds.ok()) return rounds.status();
+  if (*rounds == 1) return {};
+  return fail(Code::unsupported,
+              "{}: two rounds in flight are not in this build yet; use speculation.rounds_in_flight: 1",
+              value.where.text());
+}
+
 Status set_listen(Config& config, const Value& value) {
   const auto wanted = [&] { return refuse(value, "HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080"); };
   if (!value.node.IsScalar()) return wanted();
@@ -256,7 +273,12 @@ std::vector<Section> make_table() {
        place(FIELD(scheduler.where))},
       {"attention", {}, plugin(&Config::attention, true)},
       {"sparse_decode", {}, set_sparse_decode},
-      {"speculation", {}, not_yet("remove the section")},
+      {"speculation",
+       {{"kind", with(FIELD(speculation.kind), read_speculation)},
+        {"draft_tokens", integer(FIELD(speculation.draft_tokens), 1, 15)},
+        {"draft_loops", integer(FIELD(speculation.draft_loops), 1, 15)},
+        {"rounds_in_flight", set_rounds_in_flight}},
+       place(FIELD(speculation.where))},
       {"protocols", {}, set_protocols},
       {"server",
        {{"listen", set_listen},

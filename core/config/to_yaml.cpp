@@ -71,6 +71,11 @@ std::string to_yaml(const Config& config) {
       plugin(out, config.sparse_decode.plugin);
       plain(out, "crossover", config.sparse_decode.crossover);
     });
+  section(out, "speculation", [&] {
+    text(out, "kind", config.speculation.kind);
+    plain(out, "draft_tokens", config.speculation.draft_tokens);
+    plain(out, "draft_loops", config.speculation.draft_loops);
+  });
   out << YAML::Key << "protocols" << YAML::Value << YAML::BeginSeq;
   for (const PluginConfig& protocol : config.protocols) {
     out << YAML::BeginMap;

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "engine/confirm.h"
 
 namespace tessera {
 namespace {
@@ -86,8 +87,12 @@ bool Engine::step() {
   const auto vocab = static_cast<std::size_t>(runner_->spec().vocab);
   std::vector<StepOutcome> outcomes;
   std::size_t row = 0;
-  for (const std::size_t index : result_.answered)
-    outcomes.push_back(take_token(plan.slices[index], std::span(result_.logits).subspan(vocab * row++, vocab)));
+  for (const std::size_t index : result_.answered) {
+    const PlanSlice& slice = plan.slices[index];
+    const auto rows = static_cast<std::size_t>(slice.num_answers());
+    outcomes.push_back(take_tokens(slice, std::span(result_.logits).subspan(vocab * row, vocab * rows)));
+    row += rows;
+  }
   scheduler_.commit(plan, outcomes, result_.exits);
   for (auto next = jobs_.begin(); next != jobs_.end();) {
     Job& job = *(next++)->second;
@@ -117,23 +122,45 @@ void Engine::announce_starts(const StepPlan& plan) {
   }
 }
 
-StepOutcome Engine::take_token(const PlanSlice& slice, std::span<const float> logits) {
+Result<Sampled> Engine::sample_at(const Place& place, std::int32_t position, std::span<const float> logits,
+                                  std::span<const std::int32_t> candidates) {
+  const Request& request = place.job->request;
+  std::span<const std::int32_t> generated = place.job->choices[place.choice].answer.tokens();
+  std::vector<std::int32_t> with_candidates;
+  if (!candidates.empty()) {
+    with_candidates.assign(generated.begin(), generated.end());
+    with_candidates.insert(with_candidates.end(), candidates.begin(), candidates.end());
+    generated = with_candidates;
+  }
+  return sample(logits, request.sampling, static_cast<std::uint32_t>(place.choice),
+                static_cast<std::uint32_t>(position), request.prompt, generated, request.top_logprobs, scratch_);
+}
+
+StepOutcome Engine::take_tokens(const PlanSlice& slice, std::span<const float> logits) {
   const Place place = sequences_.at(slice.id);
   Job& job = *place.job;
-  if (!job.failure.ok()) return {slice.id, 0, true};
+  if (!job.failure.ok()) return {slice.id, {0}, true};
   Choice& choice = job.choices[place.choice];
-  const auto position = slice.first_position + static_cast<std::int32_t>(slice.tokens.size());
-  const auto sampled = sample(logits, job.request.sampling, static_cast<std::uint32_t>(place.choice),
-                              static_cast<std::uint32_t>(position), job.request.prompt, choice.answer.tokens(),
-                              job.request.top_logprobs, scratch_);
-  if (!sampled.ok()) {
-    job.failure = sampled.status();
-    return {slice.id, 0, true};
+  if (slice.role == SliceRole::draft) {  // logits without a best token draft anything: the verification judges
+    const auto drafted = sample_at(place, slice.first_position + 1, logits, slice.candidates);
+    return {slice.id, {drafted.ok() ? drafted->token : 0}, false};
   }
-  if (choice.answer.tokens().empty())
-    metrics_.first_token_seconds(static_cast<double>(now_ns() - job.submitted_ns) * 1e-9);
-  deliver(job, place.choice, *sampled);
-  return {slice.id, sampled->token, choice.answer.finish() != sdk::FinishReason::none};
+  const auto take = [&](std::span<const float> row, std::int32_t position) -> std::optional<std::int32_t> {
+    const auto sampled = sample_at(place, position, row, {});
+    if (!sampled.ok()) {
+      job.failure = sampled.status();
+      return {};
+    }
+    if (choice.answer.tokens().empty())
+      metrics_.first_token_seconds(static_cast<double>(now_ns() - job.submitted_ns) * 1e-9);
+    deliver(job, place.choice, *sampled);
+    return sampled->token;
+  };
+  const auto ends = [&] { return choice.answer.finish() != sdk::FinishReason::none; };
+  StepOutcome outcome{slice.id, confirm(slice, logits, take, ends), false};
+  outcome.finished = !job.failure.ok() || ends();
+  if (outcome.tokens.empty()) outcome.tokens = {0};  // of a failed sequence, which ends
+  return outcome;
 }
 
 void Engine::deliver(Job& job, std::size_t index, const Sampled& sampled) {

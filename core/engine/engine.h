@@ -57,8 +57,10 @@ class Engine {
   };
 
   void announce_starts(const StepPlan& plan);
-  /// Samples one slice and tells its request.
-  StepOutcome take_token(const PlanSlice& slice, std::span<const float> logits);
+  /// Samples one slice and tells its request; of a draft nobody else learns.
+  StepOutcome take_tokens(const PlanSlice& slice, std::span<const float> logits);
+  Result<Sampled> sample_at(const Place& place, std::int32_t position, std::span<const float> logits,
+                            std::span<const std::int32_t> candidates);
   void deliver(Job& job, std::size_t choice, const Sampled& sampled);
   void end(Job& job, sdk::EventKind kind, const Status* status);
   void fail_step(const StepPlan& plan, const Status& status);

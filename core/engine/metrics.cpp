@@ -55,6 +55,12 @@ struct Metrics::Impl {
                                                        .Name("tessera_decoded_rows")
                                                        .Help("Decoded rows of a looped model by the loops they ran")
                                                        .Register(registry);
+  prometheus::Gauge& rounds = gauge("tessera_speculation_rounds", "Rounds of speculation so far");
+  prometheus::Family<prometheus::Gauge>& candidates =
+      prometheus::BuildGauge()
+          .Name("tessera_speculation_candidates")
+          .Help("Candidates by their place in the round, verified and confirmed so far")
+          .Register(registry);
   prometheus::Gauge& fallbacks =
       gauge("tessera_attention_fallbacks", "Attention calls that a slower kernel than the one asked for served");
 };
@@ -88,6 +94,14 @@ void Metrics::scheduler(const SchedulerStats& stats, std::int32_t waiting, std::
   for (std::size_t i = 0; i < stats.decoded_loops.size(); ++i)
     if (stats.decoded_loops[i] > 0)
       impl_->decoded.Add({{"loops", std::to_string(i + 1)}}).Set(static_cast<double>(stats.decoded_loops[i]));
+  impl_->rounds.Set(static_cast<double>(stats.rounds));
+  for (std::size_t i = 0; i < stats.candidates.size() && stats.candidates[i] > 0; ++i) {
+    const auto count = [&](const char* outcome, std::int64_t value) {
+      impl_->candidates.Add({{"place", std::to_string(i + 1)}, {"outcome", outcome}}).Set(static_cast<double>(value));
+    };
+    count("verified", stats.candidates[i]);
+    count("confirmed", stats.confirmed[i]);
+  }
 }
 
 void Metrics::references(std::int32_t in_use, std::int32_t high_water, std::int32_t total) {

@@ -21,6 +21,31 @@ sdk::AttentionShape attention_shape(const DecoderSpec& spec) {
   return {spec.layers, spec.q_heads, spec.kv_heads, spec.head_dim, spec.attention_scale(), sdk::DType::f32};
 }
 
+std::int32_t draft_tokens(const Config& config) {
+  return config.speculation.kind == "none" ? 0 : config.speculation.draft_tokens;
+}
+
+std::int32_t draft_loops(const Config& config) {
+  return config.speculation.kind == "self" ? config.speculation.draft_loops : 0;
+}
+
+Status check_speculation(const Config& config, const DecoderSpec& spec) {
+  if (draft_tokens(config) == 0) return {};
+  const std::string where = config.speculation.where.text();
+  if (draft_loops(config) >= spec.loops)
+    return fail(Code::invalid_argument, "{}: speculation drafts with {} loops, but the model has {}; {}", where,
+                draft_loops(config), spec.loops == 1 ? "one" : fmt::format("{}", spec.loops),
+                spec.loops == 1 ? "use speculation.kind: prompt_lookup" : "lower speculation.draft_loops");
+  const std::int32_t rows = config.scheduler.max_batch * (1 + draft_tokens(config));
+  if (config.scheduler.step_tokens < rows)
+    return fail(
+        Code::invalid_argument,
+        "{}: scheduler.step_tokens is {}, but {} sequences of {} drafted tokens need {} rows in one step; raise "
+        "it, or lower speculation.draft_tokens or scheduler.max_batch",
+        where, config.scheduler.step_tokens, config.scheduler.max_batch, draft_tokens(config), rows);
+  return {};
+}
+
 Result<sdk::StepLimits> step_limits(const Config& config, const DecoderSpec& spec, bool all_logits) {
   const std::int32_t context = config.model.max_context == 0 ? spec.max_context : config.model.max_context;
   if (context > spec.max_context)
@@ -28,11 +53,14 @@ Result<sdk::StepLimits> step_limits(const Config& config, const DecoderSpec& spe
                 "{}: model.max_context is {} but the model was made for {} positions; lower it or leave it out",
                 config.model.where.text(), context, spec.max_context);
   const std::int32_t batch = config.scheduler.max_batch;
+  TESSERA_TRY(check_speculation(config, spec));
+  const std::int32_t decode_rows = batch * (1 + draft_tokens(config));
   return sdk::StepLimits{.max_rows = config.scheduler.step_tokens,
                          .max_slices = batch,
-                         .max_logit_rows = all_logits ? config.scheduler.step_tokens : batch,
+                         .max_logit_rows = all_logits ? config.scheduler.step_tokens : decode_rows,
                          .max_context = context,
-                         .max_pages = batch * pages_for(context)};
+                         .max_pages = batch * pages_for(context),
+                         .max_decode_rows = decode_rows};
 }
 
 /// Hazards count from the first loop, but a row may leave only from its rule's first loop on (docs/numerics.md,
@@ -157,7 +185,7 @@ Status Runner::bind_sparse(const Config& config) {
                 "attention_exact",
                 config.sparse_decode.plugin.where.text(), name, attention_.descriptor().name);
   std::size_t bytes = 0;
-  TESSERA_TRY(sparse_->bind(attention_shape(spec_), limits_, 2 * limits_.max_slices, backend_->context(), bytes));
+  TESSERA_TRY(sparse_->bind(attention_shape(spec_), limits_, limits_.max_decode_rows, backend_->context(), bytes));
   return bytes == 0 ? Status{} : backend_->allocate(bytes, &sparse_workspace_);
 }
 
@@ -236,13 +264,13 @@ void Runner::pack_slice(const PlanSlice& slice, bool every_row) {
   const auto table = slice.pages.begin() + slice.depth * blocks;
   pages_.insert(pages_.end(), table, table + blocks);
   for (std::int32_t i = 0; i < rows; ++i) {
-    const bool answers = slice.wants_logits && i + 1 == rows && slice.last_pass();
+    const bool answers = slice.last_pass() && i >= rows - slice.num_answers();
     if (every_row || answers || slice.exit) logit_rows_.push_back(first + i);
     tokens_.push_back(slice.tokens[static_cast<std::size_t>(i)]);
     positions_.push_back(slice.first_position + i);
     row_slice_.push_back(group.num_slices);
     states_.push_back(slice.states.empty() ? -1 : slice.states[static_cast<std::size_t>(i)]);
-    references_.push_back(slice.reference);
+    references_.push_back(slice.references.empty() ? -1 : slice.references[static_cast<std::size_t>(i)]);
   }
   group.num_rows += rows;
   ++group.num_slices;
@@ -269,10 +297,12 @@ void Runner::judge(const StepPlan& plan, StepResult& result) {
       result.exits.push_back(exit_after(slice, answer_.exits[static_cast<std::size_t>(row)]));
       left = result.exits.back().left;
     }
-    const auto logits = answer_.logits.begin() + row++ * vocab;
+    const auto logits = answer_.logits.begin() + row * vocab;
+    const std::ptrdiff_t rows = slice.exit ? 1 : slice.num_answers();
+    row += rows;
     if (!left || !slice.wants_logits) continue;
     result.answered.push_back(index);
-    result.logits.insert(result.logits.end(), logits, logits + vocab);
+    result.logits.insert(result.logits.end(), logits, logits + rows * vocab);
   }
 }
 
@@ -325,6 +355,8 @@ SchedulerLimits scheduler_limits(const Config& config, const Runner& runner) {
           .max_context = runner.max_context(),
           .depths = runner.spec().loops,
           .capture_depth = runner.capture_depth(),
+          .draft_tokens = draft_tokens(config),
+          .draft_loops = draft_loops(config),
           .prefix_cache = config.cache.prefix_cache};
 }
 

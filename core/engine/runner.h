@@ -26,8 +26,8 @@ struct RunnerOptions {
 
 /// What a step gives back.
 struct StepResult {
-  std::vector<float> logits;          // [answered][vocab]
-  std::vector<std::size_t> answered;  // indices of the plan's slices that left and want logits
+  std::vector<float> logits;          // [answered rows][vocab]
+  std::vector<std::size_t> answered;  // indices of the plan's slices that left and want logits: num_answers() rows each
   std::vector<ExitOutcome> exits;     // of the slices with an exit rule
   std::vector<float> masses;          // see PassAnswer; with RunnerOptions::masses
   std::int32_t heads = 0;             // of the model: the last extent of masses

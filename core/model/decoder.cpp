@@ -120,9 +120,9 @@ Status Decoder::claim(const sdk::StepLimits& limits, bool sparse) {
   max_context_ = limits.max_context;
   if (sparse) {
     sdk::Matrix scores{};
-    TESSERA_TRY(buffer(scores, limits.max_slices * s.q_heads, limits.max_context));
+    TESSERA_TRY(buffer(scores, limits.max_decode_rows * s.q_heads, limits.max_context));
     scores_ = static_cast<float*>(scores.data);
-    TESSERA_TRY(buffer(masses_, s.layers, limits.max_slices * s.q_heads));
+    TESSERA_TRY(buffer(masses_, s.layers, limits.max_decode_rows * s.q_heads));
   }
   if (s.loops > 1) TESSERA_TRY(buffer(states_, num_states(s, limits), s.hidden));
   if (s.exit_gate) TESSERA_TRY(buffer(gates_, limits.max_logit_rows, 1));

@@ -109,8 +109,8 @@ class Decoder {
   // Activations, all f32 [max_rows][...]: the residual stream, what the next norm adds to it, and scratch.
   sdk::Matrix hidden_{}, delta_{}, normed_{}, qkv_{}, q_{}, attended_{}, gate_up_{}, gated_{}, last_{}, logits_{};
   sdk::PackedRows host_{};   // of the running step
-  float* scores_ = nullptr;  // sparse: [max_slices][q_heads][max_context]
-  sdk::Matrix masses_{};     // sparse: [layers][max_slices * q_heads]
+  float* scores_ = nullptr;  // sparse: [max_decode_rows][q_heads][max_context]
+  sdk::Matrix masses_{};     // sparse: [layers][max_decode_rows * q_heads]
   std::int32_t max_context_ = 0;
   sdk::Matrix gates_{}, states_{};  // looped: [max_logit_rows][1]; hidden states between passes
 };

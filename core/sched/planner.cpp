@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "sched/look_up.h"
 
 namespace tessera {
 
@@ -14,16 +15,21 @@ Planner::Planner(const SchedulerLimits& limits, const PagePool& pool, const Pref
       index_(index),
       waiting_(waiting),
       rows_left_(limits.step_tokens),
-      shared_rows_(limits.step_tokens - limits.max_batch),
+      shared_rows_(limits.step_tokens - limits.max_batch * limits.round_rows()),
       free_states_(free_states),
       free_references_(free_references),
       free_pages_(pool.available()),
       cursor_(pool.first_available()) {
   items_.reserve(static_cast<std::size_t>(limits.max_batch));
   for (const auto& sequence : running) {
-    Item item{.sequence = sequence.get(), .first = sequence->computed, .hits = {}, .grant = {}};
+    Item item{.sequence = sequence.get(), .first = sequence->next(), .tokens = {}, .hits = {}, .grant = {}};
     item.decode = decodes(*sequence);
     item.between = sequence->pass.rows > 0;
+    if (sequence->round.rows > 0) {
+      item.role = sequence->round.drafting() ? SliceRole::draft : SliceRole::verify;
+      item.tokens = sequence->round.tokens;
+      item.round_rows = sequence->round.rows;
+    }
     item.held_pages = static_cast<std::int32_t>(sequence->table.size());
     items_.push_back(std::move(item));
   }
@@ -67,10 +73,41 @@ void Planner::plan_decodes() {
   // items_ shrinks from its young end when someone is preempted, possibly the one at `i`.
   for (std::size_t i = 0; i < items_.size(); ++i) {
     if (!items_[i].decode || items_[i].between) continue;
+    if (items_[i].role == SliceRole::draft) {  // its round has its pages
+      take_rows(items_[i], 1);
+      continue;
+    }
     const std::int32_t pages = blocks_of(items_[i].first + 1) * limits_.depths - items_[i].held_pages;
     make_room(pages, i);
-    if (i < items_.size()) grant_rows(items_[i], 1);
+    if (i < items_.size()) begin_decode(items_[i]);
   }
+}
+
+bool Planner::speculates(const Sequence& sequence) const {
+  return limits_.draft_tokens > 0 && sequence.rule.exit_threshold >= 1 && sequence.rule.max > limits_.draft_loops;
+}
+
+void Planner::begin_decode(Item& item) {
+  const Sequence& sequence = *item.sequence;
+  if (speculates(sequence) && item.first + 1 == sequence.size()) {
+    // Nobody is preempted for candidates, and none is drafted that could not be answered any more.
+    const std::int32_t left = sequence.max_tokens - (sequence.size() - sequence.prompt);
+    const std::int32_t blocks = (item.held_pages + free_pages_) / limits_.depths;
+    item.round_rows = std::min({limits_.round_rows(), left, blocks * kPageTokens - item.first});
+    // Rows of a slice are of one kind.
+    const bool crosses = limits_.capture_depth > 0 && !sequence.sparse(item.first);
+    if (crosses) item.round_rows = std::min(item.round_rows, sequence.rule.sparse_from - item.first);
+    if (limits_.draft_loops == 0) {
+      item.tokens = look_up(sequence.tokens, item.round_rows - 1);
+      item.round_rows = 1 + static_cast<std::int32_t>(item.tokens.size());
+    }
+    if (item.round_rows > 1) {
+      item.role = limits_.draft_loops == 0 ? SliceRole::verify : SliceRole::draft;
+      item.tokens.insert(item.tokens.begin(), sequence.tokens.back());
+    }
+  }
+  grant_pages(item, std::max(item.round_rows, 1));
+  take_rows(item, item.role == SliceRole::verify ? item.round_rows : 1);
 }
 
 void Planner::plan_prefills() {
@@ -94,7 +131,7 @@ void Planner::plan_admissions() {
 }
 
 bool Planner::admit(const Sequence& sequence) {
-  Item item{.sequence = &sequence, .admitted = true, .hits = usable_hits(sequence), .grant = {}};
+  Item item{.sequence = &sequence, .tokens = {}, .admitted = true, .hits = usable_hits(sequence), .grant = {}};
   item.held_pages = static_cast<std::int32_t>(item.hits.size());
   item.first = item.held_pages / limits_.depths * kPageTokens;
   item.decode = looped() && item.first >= sequence.decode_from() && !sequence.decided(item.first);
@@ -150,6 +187,10 @@ void Planner::preempt_youngest() {
 
 void Planner::grant_rows(Item& item, std::int32_t rows) {
   take_rows(item, rows);
+  grant_pages(item, rows);
+}
+
+void Planner::grant_pages(Item& item, std::int32_t rows) {
   const std::int32_t pages = blocks_of(item.first + rows) * limits_.depths - item.held_pages;
   for (std::int32_t i = 0; i < pages; ++i) item.grant.push_back(next_page());
 }
@@ -157,12 +198,12 @@ void Planner::grant_rows(Item& item, std::int32_t rows) {
 void Planner::take_rows(Item& item, std::int32_t rows) {
   item.rows = rows;
   rows_left_ -= rows;
-  shared_rows_ -= std::max(rows - 1, 0);
+  shared_rows_ -= std::max(rows - limits_.round_rows(), 0);
 }
 
 void Planner::give_back_rows(const Item& item) {
   rows_left_ += item.rows;
-  shared_rows_ += std::max(item.rows - 1, 0);
+  shared_rows_ += std::max(item.rows - limits_.round_rows(), 0);
 }
 
 PageId Planner::next_page() {
@@ -185,7 +226,7 @@ std::int32_t Planner::chunk_limit(const Item& item) const {
   const Sequence& sequence = *item.sequence;
   std::int32_t rows = std::min(sequence.size() - item.first, rows_left_);
   if (looped()) {  // rows of one slice run the same loops, and those that may leave earlier are decoded one by one
-    rows = std::min(rows, 1 + shared_rows_);
+    rows = std::min(rows, limits_.round_rows() + shared_rows_);
     std::int32_t alike = 1;
     const auto fits = [&](std::int32_t position) {
       return sequence.loops_of(position) == sequence.loops_of(item.first) &&
@@ -198,8 +239,8 @@ std::int32_t Planner::chunk_limit(const Item& item) const {
 }
 
 std::int32_t Planner::missing_pages(const Item& item) const {
-  return blocks_of(item.sequence->size()) * limits_.depths - item.held_pages -
-         static_cast<std::int32_t>(item.grant.size());
+  return std::max(0, blocks_of(item.sequence->size()) * limits_.depths - item.held_pages -
+                         static_cast<std::int32_t>(item.grant.size()));
 }
 
 void Planner::emit(StepPlan& plan, const Item& item) {
@@ -213,27 +254,43 @@ void Planner::emit(StepPlan& plan, const Item& item) {
   const auto depths = static_cast<std::size_t>(limits_.depths);
   const std::size_t blocks = table.size() / depths;
   PlanSlice slice{.id = sequence.id, .first_position = item.first, .tokens = {}, .pages = {}, .wants_logits = false};
-  slice.tokens.assign(sequence.tokens.begin() + item.first, sequence.tokens.begin() + item.first + item.rows);
+  if (item.role == SliceRole::plain)
+    slice.tokens.assign(sequence.tokens.begin() + item.first, sequence.tokens.begin() + item.first + item.rows);
   slice.pages.resize(table.size());
   for (std::size_t i = 0; i < table.size(); ++i) slice.pages[i % depths * blocks + i / depths] = table[i];
   slice.wants_logits = item.first + item.rows == sequence.size();
+  if (item.role != SliceRole::plain) emit_role(item, slice);
   emit_loops(item, slice);
   plan.slices.push_back(std::move(slice));
   plan.num_rows += item.rows;
+}
+
+void Planner::emit_role(const Item& item, PlanSlice& slice) const {
+  slice.role = item.role;
+  if (item.role == SliceRole::verify) {
+    slice.tokens = item.tokens;
+    slice.wants_logits = true;
+    return;
+  }
+  slice.tokens = {item.tokens.back()};
+  slice.candidates.assign(item.tokens.begin() + 1, item.tokens.end());
+  slice.round_rows = item.round_rows;
+  slice.wants_logits = std::ssize(item.tokens) < item.round_rows;  // the last row's token is the verification's
 }
 
 void Planner::emit_loops(const Item& item, PlanSlice& slice) {
   if (!looped()) return;
   const Sequence& sequence = *item.sequence;
   slice.depth = item.depth;
-  slice.loops = sequence.loops_of(item.first);
-  slice.planes = sequence.rule.max;
+  const bool draft = item.role == SliceRole::draft;
+  slice.loops = draft ? limits_.draft_loops : sequence.loops_of(item.first);
+  slice.planes = draft ? limits_.draft_loops : sequence.rule.max;
   if (item.decode && sequence.rule.exit_threshold < 1)
     slice.exit = ExitRule{sequence.rule.min, sequence.rule.exit_threshold, item.between ? sequence.pass.remaining : 1};
   emit_mode(item, slice);
   if (item.between) {
     slice.states = sequence.pass.states;
-  } else if (!slice.last_pass()) {
+  } else if (!slice.last_pass() || draft) {
     const auto count = static_cast<std::ptrdiff_t>(item.rows);
     check(std::ssize(free_states_) >= count, "{} rows begin where {} states are free", count, free_states_.size());
     slice.states.assign(free_states_.end() - count, free_states_.end());
@@ -246,12 +303,14 @@ void Planner::emit_mode(const Item& item, PlanSlice& slice) {
   if (limits_.capture_depth == 0 || !sequence.sparse(item.first) || slice.depth < limits_.capture_depth) return;
   if (slice.depth > limits_.capture_depth) {
     slice.mode = sdk::RowMode::consume;
-    slice.reference = sequence.pass.reference->slot;
-  } else if (!slice.last_pass()) {
-    check(!free_references_.empty(), "a row is captured where no reference slot is free");
+    for (const ReferenceLease& lease : sequence.pass.references) slice.references.push_back(lease.slot);
+  } else if (!slice.last_pass() || item.role == SliceRole::draft) {
     slice.mode = sdk::RowMode::capture;
-    slice.reference = free_references_.back();
-    free_references_.pop_back();
+    for (std::int32_t row = 0; row < item.rows; ++row) {
+      check(!free_references_.empty(), "a row is captured where no reference slot is free");
+      slice.references.push_back(free_references_.back());
+      free_references_.pop_back();
+    }
   }
 }
 

@@ -31,11 +31,14 @@ class Planner {
     const Sequence* sequence;
     std::int32_t first = 0;  // position of its first row
     std::int32_t rows = 0;
-    bool decode = false;          // one row: the last known token, or one of a looped model that is not decided
-    bool between = false;         // its rows go on from where they were
-    std::int32_t depth = 0;       // of its pass
-    bool admitted = false;        // by this step
-    std::int32_t held_pages = 0;  // table and hits, before the grant
+    bool decode = false;   // one row: the last known token, or one of a looped model that is not decided
+    bool between = false;  // its rows go on from where they were
+    SliceRole role = SliceRole::plain;
+    std::vector<std::int32_t> tokens;  // of a round's rows, as far as known
+    std::int32_t round_rows = 0;       // of a draft's round
+    std::int32_t depth = 0;            // of its pass
+    bool admitted = false;             // by this step
+    std::int32_t held_pages = 0;       // table and hits, before the grant
     std::vector<PageId> hits;
     std::vector<PageId> grant;
   };
@@ -49,7 +52,12 @@ class Planner {
   /// Preempts from the young end until `pages` are free or only the `keep` oldest items are left.
   void make_room(std::int32_t pages, std::size_t keep);
   void preempt_youngest();
+  /// Pages up to its row `rows` - 1.
+  void grant_pages(Item& item, std::int32_t rows);
   void grant_rows(Item& item, std::int32_t rows);
+  bool speculates(const Sequence& sequence) const;
+  /// One row, or the first rows of a round.
+  void begin_decode(Item& item);
   PageId next_page();
   void take_rows(Item& item, std::int32_t rows);
   void give_back_rows(const Item& item);
@@ -62,6 +70,7 @@ class Planner {
   void emit(StepPlan& plan, const Item& item);
   void emit_loops(const Item& item, PlanSlice& slice);
   void emit_mode(const Item& item, PlanSlice& slice);
+  void emit_role(const Item& item, PlanSlice& slice) const;
 
   const SchedulerLimits& limits_;
   const PagePool& pool_;
@@ -72,7 +81,7 @@ class Planner {
   std::vector<SequenceId> preempted_;  // youngest first
   std::int32_t rows_left_;
   /// Rows hold their place for all their loops, and a decoded row must find one in every step: of a looped model each
-  /// sequence has one row, and prefills share these.
+  /// sequence has the rows of a round, and prefills share these.
   std::int32_t shared_rows_;
   std::vector<std::int32_t> free_states_;
   std::vector<std::int32_t> free_references_;

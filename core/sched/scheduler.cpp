@@ -25,6 +25,9 @@ std::string StepPlan::dump() const {
     if (slice.loops > 1)
       fmt::format_to(out, "  depth {} of {}{} states {}\n", slice.depth, slice.loops, slice.exit ? " at most" : "",
                      slice.states);
+    if (slice.role == SliceRole::draft)
+      fmt::format_to(out, "  draft {} of {}\n", slice.candidates.size() + 1, slice.round_rows);
+    if (slice.role == SliceRole::verify) fmt::format_to(out, "  verify\n");
   }
   return text;
 }
@@ -33,10 +36,14 @@ Scheduler::Scheduler(const SchedulerLimits& limits, PagePool& pool)
     : limits_(limits),
       pool_(pool),
       index_(limits.depths, ""),
-      references_(limits.capture_depth > 0 ? 2 * limits.max_batch : 0) {
+      references_(limits.capture_depth > 0 ? limits.max_batch * limits.round_rows() : 0) {
   check(limits.max_batch >= 1, "max_batch is {}, at least 1 is needed", limits.max_batch);
-  check(limits.step_tokens >= limits.max_batch, "step_tokens {} is less than max_batch {}: decode rows could not ride",
-        limits.step_tokens, limits.max_batch);
+  check(limits.step_tokens >= limits.max_batch * limits.round_rows(),
+        "step_tokens {} is less than max_batch {} times {} rows: decode rows could not ride", limits.step_tokens,
+        limits.max_batch, limits.round_rows());
+  check(limits.draft_tokens >= 0 && limits.draft_tokens < std::ssize(stats_.candidates) && limits.draft_loops >= 0 &&
+            (limits.draft_loops == 0 || limits.draft_loops < limits.depths),
+        "{} draft tokens of {} loops, the model has {}", limits.draft_tokens, limits.draft_loops, limits.depths);
   check(limits.chunk_cap >= 0, "chunk_cap is {}", limits.chunk_cap);
   if (limits.depths > 1)  // preempted rows give theirs back only when the step is committed
     for (std::int32_t state = 2 * limits.step_tokens; state > 0; --state) free_states_.push_back(state - 1);
@@ -129,15 +136,24 @@ void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcom
     if (slice.wants_logits && left) wanted.insert(slice.id);
   }
   check(wanted.size() == outcomes.size(), "{} outcomes for {} slices that want logits", outcomes.size(), wanted.size());
+  std::unordered_map<SequenceId, const StepOutcome*> sampled;
+  for (const StepOutcome& outcome : outcomes) {
+    check(wanted.erase(outcome.id) == 1, "an outcome of sequence {}, which wants none (any more)", outcome.id);
+    sampled[outcome.id] = &outcome;
+  }
 
   take_states(plan);
   for (const SequenceId id : plan.preempted) preempt(id);
   for (const auto& admission : plan.admitted) admit(admission);
   for (const auto& item : plan.grants) grant(item);
-  for (const PlanSlice& slice : plan.slices) advance(slice, slice.exit ? decided.at(slice.id) : nullptr);
+  for (const PlanSlice& slice : plan.slices) {
+    const auto outcome = sampled.find(slice.id);
+    advance(slice, slice.exit ? decided.at(slice.id) : nullptr, outcome == sampled.end() ? nullptr : outcome->second);
+  }
   for (const StepOutcome& outcome : outcomes) {
-    check(wanted.erase(outcome.id) == 1, "an outcome of sequence {}, which wants none (any more)", outcome.id);
-    apply(outcome);
+    if (!outcome.finished) continue;
+    drop_pass(running_sequence(outcome.id));
+    alive_.erase(outcome.id);
   }
   // In arrival order, whatever the order of the outcomes: the order of freed pages is a function of the plan alone.
   std::erase_if(running_, [&](const auto& sequence) {
@@ -186,37 +202,68 @@ void Scheduler::grant(const StepPlan::Grant& grant) {
   }
 }
 
-void Scheduler::advance(const PlanSlice& slice, const ExitOutcome* exit) {
+void Scheduler::advance(const PlanSlice& slice, const ExitOutcome* exit, const StepOutcome* outcome) {
   Sequence& sequence = running_sequence(slice.id);
-  const auto rows = static_cast<std::int32_t>(slice.tokens.size());
-  check(slice.first_position == sequence.computed, "sequence {}: rows start at {}, {} positions are computed", slice.id,
-        slice.first_position, sequence.computed);
+  const std::int32_t rows = slice.num_rows();
+  if (slice.role == SliceRole::draft && sequence.round.rows == 0)
+    sequence.round = {.rows = slice.round_rows, .tokens = slice.tokens, .states = {}, .references = {}};
+  check(slice.first_position == sequence.next(), "sequence {}: rows start at {} where {} is next", slice.id,
+        slice.first_position, sequence.next());
+  if (slice.role == SliceRole::verify && sequence.round.rows == 0)  // its candidates were looked up
+    sequence.round = {.rows = rows, .drafted = rows, .tokens = slice.tokens, .states = {}, .references = {}};
   Sequence::Pass& pass = sequence.pass;
   check(slice.depth == pass.depth && (pass.rows == 0 || pass.rows == rows),
         "sequence {}: {} rows at depth {}, {} at {}", slice.id, rows, slice.depth, pass.rows, pass.depth);
-  track_reference(sequence, slice);
+  track_references(sequence, slice);
   if (exit != nullptr ? !exit->left : !slice.last_pass()) {
-    pass = {rows, slice.depth + 1, exit != nullptr ? exit->remaining : 1, slice.states, pass.reference};
+    pass = {rows, slice.depth + 1, exit != nullptr ? exit->remaining : 1, slice.states, std::move(pass.references)};
     return;
   }
+  if (slice.role == SliceRole::draft) return park(sequence, slice, outcome);
   pass.states = slice.states;
   drop_pass(sequence);
-  leave(sequence, slice, exit != nullptr || (limits_.depths > 1 && !sequence.decided(slice.first_position)));
+  const bool decoded = exit != nullptr || (limits_.depths > 1 && !sequence.decided(slice.first_position));
+  if (outcome != nullptr) append(sequence, *outcome);
+  const auto answered = outcome != nullptr ? static_cast<std::int32_t>(outcome->tokens.size()) : 0;
+  leave(sequence, slice, slice.role == SliceRole::verify ? answered : rows, decoded);
+  if (slice.role == SliceRole::verify) end_round(sequence, slice, answered - 1);
 }
 
-void Scheduler::leave(Sequence& sequence, const PlanSlice& slice, bool decoded) {
-  const auto rows = static_cast<std::int32_t>(slice.tokens.size());
-  const bool decode = rows == 1 && sequence.computed >= sequence.prompt;
+void Scheduler::park(Sequence& sequence, const PlanSlice& slice, const StepOutcome* outcome) {
+  Sequence::Round& round = sequence.round;
+  if (outcome != nullptr) round.tokens.push_back(outcome->tokens.at(0));
+  round.states.push_back(slice.states.at(0));
+  round.references.insert(round.references.end(), sequence.pass.references.begin(), sequence.pass.references.end());
+  sequence.pass = {};
+  if (++round.drafted < round.rows) return;
+  check(std::ssize(round.tokens) == round.rows, "a round of {} rows has {} tokens", round.rows, round.tokens.size());
+  sequence.pass = {round.rows, limits_.draft_loops, 1, std::move(round.states), std::move(round.references)};
+  round.states.clear(), round.references.clear();
+}
+
+/// Rejected rows take nothing with them but pages that no computed position needs.
+void Scheduler::end_round(Sequence& sequence, const PlanSlice& slice, std::int32_t confirmed) {
+  ++stats_.rounds;
+  for (std::int32_t i = 0; i + 1 < slice.num_rows(); ++i) {
+    ++stats_.candidates[static_cast<std::size_t>(i)];
+    stats_.confirmed[static_cast<std::size_t>(i)] += i < confirmed ? 1 : 0;
+  }
+  release_pages(sequence, blocks_of(sequence.computed));
+}
+
+void Scheduler::leave(Sequence& sequence, const PlanSlice& slice, std::int32_t rows, bool decoded) {
+  const bool decode = slice.role == SliceRole::verify || (rows == 1 && sequence.computed >= sequence.prompt);
   (decode ? stats_.decode_rows : stats_.prefill_rows) += rows;
-  if (decoded) {
+  for (std::int32_t row = 0; decoded && row < rows; ++row) {
     sequence.loops.push_back(static_cast<std::uint8_t>(slice.depth + 1));
-    if (slice.first_position >= sequence.prompt - 1) ++stats_.decoded_loops[static_cast<std::size_t>(slice.depth)];
+    if (slice.first_position + row >= sequence.prompt - 1)
+      ++stats_.decoded_loops[static_cast<std::size_t>(slice.depth)];
   }
   stats_.recomputed_rows += std::clamp(sequence.most_computed - sequence.computed, 0, rows);
   sequence.computed += rows;
   sequence.most_computed = std::max(sequence.most_computed, sequence.computed);
   if (!limits_.prefix_cache) return;
-  if (decoded) extend_chain(sequence);
+  extend_chain(sequence);
   index_blocks(sequence);
 }
 
@@ -250,49 +297,59 @@ void Scheduler::take_states(const StepPlan& plan) {
   std::vector<std::int32_t> taken;
   for (const PlanSlice& slice : plan.slices)
     if (slice.depth == 0) taken.insert(taken.end(), slice.states.begin(), slice.states.end());
-  const auto first = free_states_.end() - std::ssize(taken);
-  check(taken.size() <= free_states_.size() && std::is_permutation(first, free_states_.end(), taken.begin()),
-        "the plan takes {} states that are not the free ones", taken.size());
-  free_states_.erase(first, free_states_.end());
+  check(taken.size() <= free_states_.size(), "the plan takes {} states, {} are free", taken.size(),
+        free_states_.size());
+  std::vector<std::int32_t> free(free_states_.end() - std::ssize(taken), free_states_.end());
+  free_states_.resize(free_states_.size() - taken.size());
+  std::sort(taken.begin(), taken.end());
+  std::sort(free.begin(), free.end());
+  check(taken == free, "the plan takes states that are not the free ones");
 }
 
 /// A plan that still holds the row of an earlier use of the slot ends here, whatever else it got right.
-void Scheduler::track_reference(Sequence& sequence, const PlanSlice& slice) {
-  std::optional<ReferenceLease>& reference = sequence.pass.reference;
+void Scheduler::track_references(Sequence& sequence, const PlanSlice& slice) {
+  std::vector<ReferenceLease>& leases = sequence.pass.references;
   if (slice.mode == sdk::RowMode::capture) {
-    reference = references_.reserve(slice.reference, slice.id, static_cast<std::uint64_t>(slice.first_position));
-    references_.captured(*reference);
-    ++stats_.captured_rows;
+    for (std::size_t row = 0; row < slice.references.size(); ++row) {
+      leases.push_back(
+          references_.reserve(slice.references[row], slice.id, static_cast<std::uint64_t>(slice.first_position) + row));
+      references_.captured(leases.back());
+    }
+    stats_.captured_rows += slice.num_rows();
   } else if (slice.mode == sdk::RowMode::consume) {
-    check(reference && reference->slot == slice.reference && references_.readable(*reference),
-          "sequence {} consumes slot {}, which is not its own", slice.id, slice.reference);
-    ++stats_.consumed_rows;
+    check(leases.size() == slice.references.size(), "sequence {} consumes {} references of {}", slice.id,
+          slice.references.size(), leases.size());
+    for (std::size_t row = 0; row < leases.size(); ++row)
+      check(leases[row].slot == slice.references[row] && references_.readable(leases[row]),
+            "sequence {} consumes slot {}, which is not its own", slice.id, slice.references[row]);
+    stats_.consumed_rows += slice.num_rows();
   }
 }
 
+/// With the round that it belongs to.
 void Scheduler::drop_pass(Sequence& sequence) {
-  if (sequence.pass.reference)
-    check(references_.release(*sequence.pass.reference), "sequence {}: its reference is stale", sequence.id);
-  free_states_.insert(free_states_.end(), sequence.pass.states.begin(), sequence.pass.states.end());
+  for (const auto* leases : {&sequence.pass.references, &sequence.round.references})
+    for (const ReferenceLease& lease : *leases)
+      check(references_.release(lease), "sequence {}: its reference is stale", sequence.id);
+  for (const auto* states : {&sequence.pass.states, &sequence.round.states})
+    free_states_.insert(free_states_.end(), states->begin(), states->end());
   sequence.pass = {};
+  sequence.round = {};
 }
 
-void Scheduler::apply(const StepOutcome& outcome) {
-  Sequence& sequence = running_sequence(outcome.id);
-  sequence.tokens.push_back(outcome.token);
+void Scheduler::append(Sequence& sequence, const StepOutcome& outcome) {
+  sequence.tokens.insert(sequence.tokens.end(), outcome.tokens.begin(), outcome.tokens.end());
   check(sequence.size() - sequence.prompt <= sequence.max_tokens, "sequence {} generated more than its {} tokens",
         sequence.id, sequence.max_tokens);
-  if (outcome.finished) {
-    alive_.erase(outcome.id);
-  } else if (limits_.depths == 1) {
-    extend_chain(sequence);
-  }
 }
 
-void Scheduler::release_pages(Sequence& sequence) {
+void Scheduler::release_pages(Sequence& sequence, std::int32_t blocks) {
   // From the end: a block is of use only with all blocks before it, so its tail should be taken first.
-  for (auto page = sequence.table.rbegin(); page != sequence.table.rend(); ++page) pool_.release(*page);
-  sequence.table.clear();
+  const auto kept = std::min(static_cast<std::size_t>(blocks * limits_.depths), sequence.table.size());
+  while (sequence.table.size() > kept) {
+    pool_.release(sequence.table.back());
+    sequence.table.pop_back();
+  }
 }
 
 Sequence& Scheduler::running_sequence(SequenceId id) {

@@ -30,7 +30,12 @@ struct SchedulerLimits {
   std::int32_t max_context = 2048;
   std::int32_t depths = 1;         // page tables of one sequence
   std::int32_t capture_depth = 0;  // of sparse rows (of depth 0 there are none); deeper ones consume
+  std::int32_t draft_tokens = 0;   // candidates of one round of speculation at most; 0 = no speculation
+  std::int32_t draft_loops = 0;    // loops that draft them; 0 = they are looked up in the sequence itself
   bool prefix_cache = true;
+
+  /// That a sequence may have in one step for one round; step_tokens holds those of max_batch sequences.
+  std::int32_t round_rows() const { return draft_tokens + 1; }
 };
 
 struct SequenceSpec {
@@ -47,6 +52,10 @@ struct ExitRule {
   float remaining;  // probability of no exit in the loops so far, from 1
 };
 
+/// What a slice's rows are for. A draft says which token may come next; a verification runs the rows of a round, whose
+/// tokens after the first are such candidates, to the end.
+enum class SliceRole { plain, draft, verify };
+
 /// Consecutive positions of one sequence. `pages` is its whole table after the step's grants:
 /// pages[depth * blocks + p / 16], blocks = pages.size() / depths.
 struct PlanSlice {
@@ -54,17 +63,23 @@ struct PlanSlice {
   std::int32_t first_position;
   std::vector<std::int32_t> tokens;  // of the rows
   std::vector<PageId> pages;
-  bool wants_logits;  // of the last row once it leaves: the sequence's next token is sampled from it
-  // Looped models. A slice leaves after the pass of depth `loops` - 1, or earlier by its exit rule.
+  bool wants_logits;  // of the last row once it leaves (a verification: of all): tokens are sampled from it
+  SliceRole role = SliceRole::plain;
+  std::int32_t round_rows = 0;             // drafts: of their round
+  std::vector<std::int32_t> candidates{};  // drafts: of the round so far
+  // Looped models. A slice leaves after the pass of depth `loops` - 1, or earlier by its exit rule; a draft waits then.
   std::int32_t depth = 0;
   std::int32_t loops = 1;
   std::int32_t planes = 1;                  // the KV of the last loop run is copied up to this depth when it leaves
   std::optional<ExitRule> exit{};           // slices of one decoded row
-  sdk::RowMode mode = sdk::RowMode::dense;  // of this pass; slices of one row only are anything else
-  std::int32_t reference = -1;              // slot of the reference store
+  sdk::RowMode mode = sdk::RowMode::dense;  // of this pass
+  std::vector<std::int32_t> references{};   // slots of the reference store, one a row; empty for dense rows
   std::vector<std::int32_t> states{};  // rows of the state bank, one a row; empty when no pass follows or went before
 
   bool last_pass() const { return depth + 1 == loops; }
+  std::int32_t num_rows() const { return static_cast<std::int32_t>(tokens.size()); }
+  /// Rows that answer when the slice leaves.
+  std::int32_t num_answers() const { return !wants_logits ? 0 : role == SliceRole::verify ? num_rows() : 1; }
 };
 
 /// Everything that commit() will do, decided without changing anything.
@@ -96,10 +111,11 @@ struct ExitOutcome {
   float remaining;
 };
 
-/// What sampling made of one slice that wanted logits and left.
+/// What sampling made of one slice that wanted logits and left. A verification's tokens are the candidates that it
+/// confirmed and the one after them.
 struct StepOutcome {
   SequenceId id;
-  std::int32_t token;
+  std::vector<std::int32_t> tokens;
   bool finished;  // the sequence leaves and its pages return
 };
 
@@ -107,6 +123,9 @@ struct SchedulerStats {
   std::int64_t steps = 0, rows = 0, prefill_rows = 0, decode_rows = 0;
   std::int64_t preemptions = 0, recomputed_rows = 0, prefix_hit_tokens = 0;
   std::int64_t captured_rows = 0, consumed_rows = 0;
+  std::int64_t rounds = 0;
+  /// Candidates verified and confirmed, by their place in the round.
+  std::array<std::int64_t, 16> candidates{}, confirmed{};
   /// Decoded rows that a token was sampled from, by the loops they ran, [loops - 1].
   std::array<std::int64_t, 16> decoded_loops{};
 };
@@ -155,15 +174,19 @@ class Scheduler {
   void admit(const StepPlan::Admission& admission);
   void grant(const StepPlan::Grant& grant);
   /// The slice goes on, or it leaves and its positions are computed.
-  void advance(const PlanSlice& slice, const ExitOutcome* exit);
-  void leave(Sequence& sequence, const PlanSlice& slice, bool decoded);
+  void advance(const PlanSlice& slice, const ExitOutcome* exit, const StepOutcome* outcome);
+  void leave(Sequence& sequence, const PlanSlice& slice, std::int32_t rows, bool decoded);
+  /// A drafted row waits for the others of its round.
+  void park(Sequence& sequence, const PlanSlice& slice, const StepOutcome* outcome);
+  void end_round(Sequence& sequence, const PlanSlice& slice, std::int32_t confirmed);
   void index_blocks(Sequence& sequence);
   void extend_chain(Sequence& sequence);
   void take_states(const StepPlan& plan);
-  void track_reference(Sequence& sequence, const PlanSlice& slice);
+  void track_references(Sequence& sequence, const PlanSlice& slice);
   void drop_pass(Sequence& sequence);
-  void apply(const StepOutcome& outcome);
-  void release_pages(Sequence& sequence);
+  void append(Sequence& sequence, const StepOutcome& outcome);
+  /// All pages after the first `blocks` blocks.
+  void release_pages(Sequence& sequence, std::int32_t blocks = 0);
   Sequence& running_sequence(SequenceId id);
 
   SchedulerLimits limits_;

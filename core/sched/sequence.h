@@ -2,7 +2,6 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "base/sha256.h"
@@ -29,10 +28,20 @@ struct Sequence {
     std::int32_t depth = 0;         // of the next pass
     float remaining = 1;
     std::vector<std::int32_t> states;
-    std::optional<ReferenceLease> reference;  // of a captured row
+    std::vector<ReferenceLease> references;  // of captured rows, one a row
   } pass;
+  struct Round {                             // of speculation: rows drafted one by one, then verified in one slice
+    std::int32_t rows = 0;                   // 0 = none
+    std::int32_t drafted = 0;                // all of them: the pass is the verification
+    std::vector<std::int32_t> tokens;        // of its rows, as far as known: the last token, then candidates
+    std::vector<std::int32_t> states;        // of drafted rows, until they are verified
+    std::vector<ReferenceLease> references;  // likewise
+    bool drafting() const { return drafted < rows; }
+  } round;
   std::int32_t cached = -1;  // prompt tokens from the prefix cache at the first admission; -1 before it
 
+  /// Position of the first row of its next slice.
+  std::int32_t next() const { return computed + (round.drafting() ? round.drafted : 0); }
   std::int32_t size() const { return static_cast<std::int32_t>(tokens.size()); }
   /// A looped model decodes the rows from here on one at a time, the first time: each may leave after its own loop.
   std::int32_t decode_from() const { return prompt - rule.decode_tail; }

@@ -34,7 +34,7 @@ class CudaLoopReference final : public LoopReferenceBase {
       if (Status status = claim(vectors, &store_.outputs); !status.ok()) return status;
       if (Status status = claim(vectors, &store_.contributions); !status.ok()) return status;
       if (Status status = claim(count * capacity, &store_.selected); !status.ok()) return status;
-      workspace_bytes = sizeof(float) * capacity * static_cast<std::size_t>(limits.max_slices) *
+      workspace_bytes = sizeof(float) * capacity * static_cast<std::size_t>(limits.max_decode_rows) *
                         static_cast<std::size_t>(shape.num_q_heads);
       return {};
     });

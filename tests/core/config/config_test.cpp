@@ -179,7 +179,9 @@ TEST_CASE("what is not in this build is refused by name") {
   CHECK(error("model: { profile: int8 }") == "test.yaml:1:19: model.profile 'int8' is not in this build yet; use f32");
   CHECK(error("model: { profile: bf16 }") == "test.yaml:1:19: model.profile 'bf16' is not in this build yet; use f32");
   CHECK(error("model: { profile: f23 }").find("wanted f32 (did you mean f32?)") != std::string::npos);
-  CHECK(error("speculation: { kind: self }").find("speculation is not in this build yet") != std::string::npos);
+  CHECK(error("speculation: { kind: self, rounds_in_flight: 2 }").find("rounds in flight are not in this build yet") !=
+        std::string::npos);
+  CHECK(error("speculation: { kind: slef }").find("did you mean self?") != std::string::npos);
   CHECK(error("server: { tls: { cert: x } }").find("server.tls is not in this build yet") != std::string::npos);
 }
 

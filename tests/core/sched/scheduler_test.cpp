@@ -33,7 +33,7 @@ StepPlan step(Scheduler& scheduler, std::initializer_list<SequenceId> ending = {
   for (const PlanSlice& slice : plan.slices) {
     bool ends = false;
     for (const SequenceId id : ending) ends = ends || id == slice.id;
-    if (slice.wants_logits) outcomes.push_back({slice.id, 7, ends});
+    if (slice.wants_logits) outcomes.push_back({slice.id, {7}, ends});
   }
   scheduler.commit(plan, outcomes);
   return plan;
@@ -259,7 +259,7 @@ TEST_CASE("a stale plan, a missing outcome and a token beyond max_tokens abort")
   CHECK(aborts([&] { scheduler.commit(scheduler.plan(), {}); }));
   CHECK_FALSE(aborts([&] { step(scheduler); }));
   const StepPlan plan = step(scheduler);
-  CHECK(aborts([&] { scheduler.commit(plan, std::vector<StepOutcome>{{1, 7, false}}); }));
+  CHECK(aborts([&] { scheduler.commit(plan, std::vector<StepOutcome>{{1, {7}, false}}); }));
   CHECK(aborts([&] { step(scheduler); }));
 }
 

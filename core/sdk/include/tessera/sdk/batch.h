@@ -41,11 +41,12 @@ enum class RowMode : std::uint32_t { dense = 0, capture = 1, consume = 2 };
 
 /// Configured limits: what `bind` sizes worst-case memory by. Never the pool's size.
 struct StepLimits {
-  std::int32_t max_rows;        // scheduler.step_tokens, at least max_slices
-  std::int32_t max_slices;      // scheduler.max_batch times the depths
-  std::int32_t max_logit_rows;  // rows that can want logits in one step
-  std::int32_t max_context;     // positions of one sequence
-  std::int32_t max_pages;       // page table entries of one step, all slices together
+  std::int32_t max_rows;                      // scheduler.step_tokens, at least max_slices
+  std::int32_t max_slices;                    // scheduler.max_batch: one slice a sequence
+  std::int32_t max_logit_rows;                // rows that can want logits in one step
+  std::int32_t max_context;                   // positions of one sequence
+  std::int32_t max_pages;                     // page table entries of one step, all slices together
+  std::int32_t max_decode_rows = max_slices;  // decoded rows of one step: max_batch times the rows of a round
 };
 
 }  // namespace tessera::sdk

@@ -13,7 +13,8 @@
 
 namespace tessera::sdk {
 
-/// One layer of the captured or of the consuming rows of a step; every slice has one row.
+/// One layer of the captured or of the consuming rows of a step. A slice has one row, or those of a round of
+/// speculation, at most limits.max_decode_rows in all.
 struct SparseArgs {
   Matrix q;    // [rows][num_q_heads * head_dim], rotated
   Matrix out;  // capture: what attention gave, read only; consume: to be written

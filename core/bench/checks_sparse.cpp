@@ -1,0 +1,93 @@
+#include <algorithm>
+
+#include "bench/checks_common.h"
+
+namespace tessera {
+namespace {
+
+Config with_retention(const Config& config, const std::string& retention) {
+  Config changed = config;
+  PluginConfig& plugin = changed.sparse_decode.plugin;
+  if (plugin.name.empty()) plugin.name = "loop_reference", plugin.where = {"check sparse", 0, 0};
+  std::erase_if(plugin.options, [](const PluginOption& option) { return option.key == "retention"; });
+  plugin.options.push_back({"retention", retention, plugin.where});
+  return changed;
+}
+
+/// The plainest arithmetic that there is: one instruction after the other, on the CPU.
+Config oracle_of(const Config& config) {
+  Config changed = config;
+  changed.backend = Config{}.backend;
+  changed.backend.options.push_back({"isa", "scalar", {"check sparse", 0, 0}});
+  return changed;
+}
+
+Requests decoding(const CheckBench& bench, const Runner& runner) {
+  Requests requests = ragged(bench, 5, 1200, 0.7);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].max_tokens = 12;
+    requests[i].loops.sparse_from = i == 4 ? LoopParams::kNever : runner.sparse_from();
+    if (i == 1) requests[i].loops.decode_tail = 3;
+  }
+  return requests;
+}
+
+void must_be_sparse(const Simulation& simulation, CheckRow& row) {
+  row.note =
+      fmt::format("{} rows captured, {} consumed", simulation.stats.captured_rows, simulation.stats.consumed_rows);
+  if (simulation.stats.consumed_rows == 0) row.failure = "no row was sparse";
+}
+
+/// One retention on this device, in several circumstances, against the oracle alone.
+Status check_retention(CheckBench& bench, const std::string& retention) {
+  const Config config = with_retention(bench.config, retention);
+  auto own = Runner::open(config, bench.registry, {});
+  if (!own.ok()) return own.status();
+  auto oracle = Runner::open(oracle_of(config), bench.registry, {});
+  if (!oracle.ok()) return oracle.status();
+  const Requests requests = decoding(bench, **own);
+  auto wanted = alone(**oracle, requests);
+  if (!wanted.ok()) return wanted.status();
+  const auto run = [&](const std::string& name, const SimulationOptions& options) {
+    return check_case(bench, **own, "sparse", fmt::format("retention {} against the oracle, {}", retention, name),
+                      requests, *wanted, options, must_be_sparse);
+  };
+  SimulationOptions options{.limits = bench.limits};
+  options.limits.capture_depth = (*own)->capture_depth();
+  options.limits.draft_tokens = 0;
+  TESSERA_TRY(run("together", options));
+  for (std::int32_t loops = 1; loops < std::min(bench.runner.spec().loops, 4); ++loops) {
+    options.limits.draft_tokens = 3, options.limits.draft_loops = loops;
+    TESSERA_TRY(run(fmt::format("3 drafted by {} loops", loops), options));
+  }
+  options.page_seed = 5, options.packing_seed = 9, options.limits.chunk_cap = 7;
+  return run("drafted, chunked and shuffled", options);
+}
+
+/// Keeping everything is dense decoding: the control of every sparse strategy.
+Status check_everything_kept(CheckBench& bench) {
+  const Config config = with_retention(bench.config, "1");
+  Config dense = bench.config;
+  dense.sparse_decode = {};
+  auto own = Runner::open(config, bench.registry, {});
+  if (!own.ok()) return own.status();
+  auto plain = Runner::open(dense, bench.registry, {});
+  if (!plain.ok()) return plain.status();
+  const Requests requests = decoding(bench, **own);
+  auto wanted = alone(**plain, requests);
+  if (!wanted.ok()) return wanted.status();
+  SimulationOptions options{.limits = bench.limits};
+  options.limits.capture_depth = (*own)->capture_depth();
+  return check_case(bench, **own, "sparse", "retention 1 against dense decoding", requests, *wanted, options);
+}
+
+}  // namespace
+
+Status check_sparse(CheckBench& bench) {
+  if (bench.runner.spec().loops < 3) return skip_suite(bench, "sparse", "the model has too few loops");
+  TESSERA_TRY(check_everything_kept(bench));
+  for (const char* retention : {"0.5", "0.25", "0.1", "0.02"}) TESSERA_TRY(check_retention(bench, retention));
+  return {};
+}
+
+}  // namespace tessera
