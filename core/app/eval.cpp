@@ -20,6 +20,12 @@ struct Options {
 
 std::string percent(double part) { return fmt::format("{:.1f} %", part * 100); }
 
+std::string speculation(const TaskScore& task) {
+  if (task.candidates == 0) return "-";
+  return fmt::format("{:.3f} / {:.2f}", static_cast<double>(task.confirmed) / static_cast<double>(task.candidates),
+                     static_cast<double>(task.round_tokens) / static_cast<double>(task.rounds));
+}
+
 nlohmann::ordered_json json_of(const std::vector<TaskScore>& tasks) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   for (const TaskScore& task : tasks)
@@ -28,18 +34,24 @@ nlohmann::ordered_json json_of(const std::vector<TaskScore>& tasks) {
                        {"cross_entropy", task.cross_entropy()},
                        {"answer_tokens", task.answer_tokens},
                        {"mean_loops", task.mean_loops},
+                       {"rounds", task.rounds},
+                       {"round_tokens", task.round_tokens},
+                       {"candidates", task.candidates},
+                       {"confirmed", task.confirmed},
                        {"mean_mass", task.mean_mass},
                        {"least_mass", task.least_mass}};
   return json;
 }
 
 std::string text_of(const std::vector<TaskScore>& tasks) {
-  Table table({"task", "prompts", "accuracy", "nats/token", "answer tokens", "loops", "mass mean / least"});
+  Table table({"task", "prompts", "accuracy", "nats/token", "answer tokens", "loops", "mass mean / least",
+               "confirmed / tokens a round"});
   for (const TaskScore& task : tasks)
     table.add({task.name, std::to_string(task.prompts), percent(task.accuracy()),
                fmt::format("{:.4f}", task.cross_entropy()), std::to_string(task.answer_tokens),
                fmt::format("{:.2f}", task.mean_loops),
-               task.mean_mass < 1 ? fmt::format("{:.3f} / {:.3f}", task.mean_mass, task.least_mass) : "-"});
+               task.mean_mass < 1 ? fmt::format("{:.3f} / {:.3f}", task.mean_mass, task.least_mass) : "-",
+               speculation(task)});
   return table.text();
 }
 

@@ -129,9 +129,19 @@ Status decoded_cross_entropies(Runner& runner, const std::vector<Item>& items, c
   return {};
 }
 
-Status accuracies(Engine& engine, const std::vector<Item>& items, const LoopParams& loops,
-                  std::vector<TaskScore>& tasks) {
-  Progress progress("answering", static_cast<std::int64_t>(items.size()));
+/// What `engine` speculated since `before`.
+void add_rounds(const SchedulerStats& before, const SchedulerStats& after, TaskScore& task) {
+  task.rounds += after.rounds - before.rounds;
+  task.round_tokens += after.round_tokens - before.round_tokens;
+  for (std::size_t i = 0; i < after.candidates.size(); ++i) {
+    task.candidates += after.candidates[i] - before.candidates[i];
+    task.confirmed += after.confirmed[i] - before.confirmed[i];
+  }
+}
+
+/// Of the items of one task.
+Status answer_items(Engine& engine, std::span<const Item> items, const LoopParams& loops, Progress& progress,
+                    std::uint64_t& ticket, TaskScore& task) {
   std::vector<std::unique_ptr<Collector>> collectors;
   for (const Item& item : items) {
     Request request;
@@ -141,8 +151,9 @@ Status accuracies(Engine& engine, const std::vector<Item>& items, const LoopPara
     const auto room = engine.runner().max_context() - static_cast<std::int32_t>(item.prompt.size());
     request.max_tokens = std::min<std::int32_t>(room, static_cast<std::int32_t>(item.answer.size()) + 8);
     collectors.push_back(std::make_unique<Collector>());
-    TESSERA_TRY(engine.submit(collectors.size(), std::move(request), *collectors.back()));
+    TESSERA_TRY(engine.submit(++ticket, std::move(request), *collectors.back()));
   }
+  const SchedulerStats before = engine.stats();
   std::size_t reported = 0;
   while (engine.step()) {
     const auto done = static_cast<std::size_t>(
@@ -150,8 +161,21 @@ Status accuracies(Engine& engine, const std::vector<Item>& items, const LoopPara
     progress.advance(static_cast<std::int64_t>(done - reported));
     reported = done;
   }
-  for (std::size_t i = 0; i < items.size(); ++i)
-    if (collectors[i]->text == items[i].expected) ++tasks[items[i].task].correct;
+  add_rounds(before, engine.stats(), task);
+  for (std::size_t i = 0; i < items.size(); ++i) task.correct += collectors[i]->text == items[i].expected ? 1 : 0;
+  return {};
+}
+
+Status accuracies(Engine& engine, std::span<const Item> items, const LoopParams& loops, std::vector<TaskScore>& tasks) {
+  Progress progress("answering", static_cast<std::int64_t>(items.size()));
+  std::uint64_t ticket = 0;
+  while (!items.empty()) {
+    const std::size_t task = items.front().task;
+    const auto other = std::find_if(items.begin(), items.end(), [&](const Item& item) { return item.task != task; });
+    const auto count = static_cast<std::size_t>(other - items.begin());
+    TESSERA_TRY(answer_items(engine, items.first(count), loops, progress, ticket, tasks[task]));
+    items = items.subspan(count);
+  }
   return {};
 }
 
@@ -197,6 +221,10 @@ Result<std::vector<TaskScore>> evaluate(const Config& config, Registry& registry
     all.correct += task.correct;
     all.nats += task.nats;
     all.answer_tokens += task.answer_tokens;
+    all.rounds += task.rounds;
+    all.round_tokens += task.round_tokens;
+    all.candidates += task.candidates;
+    all.confirmed += task.confirmed;
     all.mean_loops += task.mean_loops / static_cast<double>(tasks.size());
   }
   tasks.push_back(all);

@@ -21,6 +21,8 @@ struct TaskScore {
   // captured.
   double mean_mass = 1, least_mass = 1;
 
+  std::int64_t rounds = 0, round_tokens = 0, candidates = 0, confirmed = 0;  // of speculation, in the answers
+
   double accuracy() const { return prompts == 0 ? 0 : static_cast<double>(correct) / prompts; }
   double cross_entropy() const { return answer_tokens == 0 ? 0 : nats / static_cast<double>(answer_tokens); }
 };

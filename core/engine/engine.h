@@ -33,6 +33,7 @@ class Engine {
   /// One packed step. False when there is nothing to do.
   bool step();
   bool idle() const { return scheduler_.idle(); }
+  const SchedulerStats& stats() const { return scheduler_.stats(); }
   void cancel_all();
 
  private:

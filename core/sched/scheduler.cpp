@@ -226,7 +226,7 @@ void Scheduler::advance(const PlanSlice& slice, const ExitOutcome* exit, const S
   if (outcome != nullptr) append(sequence, *outcome);
   const auto answered = outcome != nullptr ? static_cast<std::int32_t>(outcome->tokens.size()) : 0;
   leave(sequence, slice, slice.role == SliceRole::verify ? answered : rows, decoded);
-  if (slice.role == SliceRole::verify) end_round(sequence, slice, answered - 1);
+  if (slice.role == SliceRole::verify) end_round(sequence, slice, *outcome);
 }
 
 void Scheduler::park(Sequence& sequence, const PlanSlice& slice, const StepOutcome* outcome) {
@@ -242,11 +242,14 @@ void Scheduler::park(Sequence& sequence, const PlanSlice& slice, const StepOutco
 }
 
 /// Rejected rows take nothing with them but pages that no computed position needs.
-void Scheduler::end_round(Sequence& sequence, const PlanSlice& slice, std::int32_t confirmed) {
+void Scheduler::end_round(Sequence& sequence, const PlanSlice& slice, const StepOutcome& outcome) {
+  const auto answered = outcome.tokens.size();
   ++stats_.rounds;
-  for (std::int32_t i = 0; i + 1 < slice.num_rows(); ++i) {
-    ++stats_.candidates[static_cast<std::size_t>(i)];
-    stats_.confirmed[static_cast<std::size_t>(i)] += i < confirmed ? 1 : 0;
+  stats_.round_tokens += std::ssize(outcome.tokens);
+  stats_.rejected_rows += slice.num_rows() - std::ssize(outcome.tokens);
+  for (std::size_t i = 0; i + 1 < slice.tokens.size() && (!outcome.finished || i < answered); ++i) {
+    ++stats_.candidates[i];
+    stats_.confirmed[i] += i < answered && outcome.tokens[i] == slice.tokens[i + 1] ? 1 : 0;
   }
   release_pages(sequence, blocks_of(sequence.computed));
 }

@@ -123,8 +123,8 @@ struct SchedulerStats {
   std::int64_t steps = 0, rows = 0, prefill_rows = 0, decode_rows = 0;
   std::int64_t preemptions = 0, recomputed_rows = 0, prefix_hit_tokens = 0;
   std::int64_t captured_rows = 0, consumed_rows = 0;
-  std::int64_t rounds = 0;
-  /// Candidates verified and confirmed, by their place in the round.
+  std::int64_t rounds = 0, round_tokens = 0, rejected_rows = 0;
+  /// Candidates verified and confirmed, by their place in the round. None counts beyond the end of its sequence.
   std::array<std::int64_t, 16> candidates{}, confirmed{};
   /// Decoded rows that a token was sampled from, by the loops they ran, [loops - 1].
   std::array<std::int64_t, 16> decoded_loops{};
@@ -178,7 +178,7 @@ class Scheduler {
   void leave(Sequence& sequence, const PlanSlice& slice, std::int32_t rows, bool decoded);
   /// A drafted row waits for the others of its round.
   void park(Sequence& sequence, const PlanSlice& slice, const StepOutcome* outcome);
-  void end_round(Sequence& sequence, const PlanSlice& slice, std::int32_t confirmed);
+  void end_round(Sequence& sequence, const PlanSlice& slice, const StepOutcome& outcome);
   void index_blocks(Sequence& sequence);
   void extend_chain(Sequence& sequence);
   void take_states(const StepPlan& plan);

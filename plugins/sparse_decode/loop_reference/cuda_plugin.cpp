@@ -13,11 +13,7 @@ using sdk::Status;
 
 class CudaLoopReference final : public LoopReferenceBase {
  public:
-  CudaLoopReference(sdk::Host& host, Status& status) : LoopReferenceBase(host, status) {
-    host.log(sdk::LogLevel::warn,
-             "loop_reference on cuda has not passed its checks on a GPU yet; run `tessera check loops --device cuda` "
-             "with this configuration before you rely on it");
-  }
+  CudaLoopReference(sdk::Host& host, Status& status) : LoopReferenceBase(host, status) {}
   virtual ~CudaLoopReference() {
     for (void* block : blocks_) cudaFree(block);
   }

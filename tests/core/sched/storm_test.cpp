@@ -19,9 +19,8 @@ void storms(std::int32_t depths, std::int32_t draft_tokens = 0, std::int32_t dra
     sum.preemptions += storm.stats.preemptions;
     sum.recomputed_rows += storm.stats.recomputed_rows;
     sum.prefix_hit_tokens += storm.stats.prefix_hit_tokens;
-    std::int64_t rejected = 0;
-    for (std::size_t i = 0; i < left.size(); ++i) rejected += storm.stats.candidates[i] - storm.stats.confirmed[i];
-    if (depths == 1) REQUIRE(storm.stats.rows == storm.stats.decode_rows + storm.stats.prefill_rows + rejected);
+    const SchedulerStats& one = storm.stats;
+    if (depths == 1) REQUIRE(one.rows == one.decode_rows + one.prefill_rows + one.rejected_rows);
     for (std::size_t i = 0; i < left.size(); ++i) {
       left[i] += storm.stats.decoded_loops[i];
       sum.candidates[i] += storm.stats.candidates[i];
