@@ -31,11 +31,6 @@ struct Stage {
   std::vector<PluginPtr<sdk::Attention>> attentions;
 };
 
-Spread spread_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return {values[values.size() / 2], values.front(), values.back()};
-}
-
 /// Seconds of `count` runs, all enqueued before the one wait.
 Result<double> time_runs(AttentionFixture& fixture, Contender& contender, std::int64_t count) {
   const auto start = std::chrono::steady_clock::now();
@@ -210,6 +205,11 @@ Result<std::vector<std::string>> choose_variants(const std::vector<std::string>&
 }
 
 }  // namespace
+
+Spread spread_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return {values[values.size() / 2], values.front(), values.back()};
+}
 
 std::vector<BenchShape> attention_shapes(bool prefill) {
   std::vector<BenchShape> shapes;

@@ -31,6 +31,9 @@ struct Spread {
   double median, low, high;
 };
 
+/// Sorts its own copy; never empty.
+Spread spread_of(std::vector<double> values);
+
 struct AttentionTiming {
   std::string variant;
   bool replayed;                          // from a recorded graph; else launched one by one

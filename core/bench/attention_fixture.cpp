@@ -56,6 +56,17 @@ Status AttentionFixture::bind(sdk::Attention& attention) {
   std::size_t bytes = 0;
   TESSERA_TRY(attention.bind(geometry_.shape(), limits_, backend_->context(), bytes));
   shares_[&attention] = bytes;
+  return share_workspace(bytes);
+}
+
+Status AttentionFixture::bind(sdk::SparseDecode& sparse) {
+  std::size_t bytes = 0;
+  TESSERA_TRY(sparse.bind(geometry_.shape(), limits_, limits_.max_rows, backend_->context(), bytes));
+  TESSERA_TRY(claim_scores());
+  return share_workspace(bytes);
+}
+
+Status AttentionFixture::share_workspace(std::size_t bytes) {
   if (bytes <= workspace_bytes_) return {};
   workspace_bytes_ = bytes;
   return backend_->allocate(bytes + kWorkspaceGuard, &workspace_);
@@ -63,7 +74,18 @@ Status AttentionFixture::bind(sdk::Attention& attention) {
 
 Status AttentionFixture::fill_pool(float value) {
   const auto total = static_cast<std::size_t>(kv_.offset(kv_.num_pages, 0, 0, 0));
-  const std::vector<float> block(std::min<std::size_t>(total, 1 << 20), value);
+  return fill_pool_with(std::vector<float>(std::min<std::size_t>(total, 1 << 20), value));
+}
+
+Status AttentionFixture::fill_noise(std::uint64_t seed) {
+  Random random(seed, 11);
+  std::vector<float> block(1'048'573);  // a prime: no page begins where another one did
+  for (float& value : block) value = static_cast<float>(random.below(2001)) * 1e-3f - 1.0f;
+  return fill_pool_with(block);
+}
+
+Status AttentionFixture::fill_pool_with(std::span<const float> block) {
+  const auto total = static_cast<std::size_t>(kv_.offset(kv_.num_pages, 0, 0, 0));
   for (std::size_t begin = 0; begin < total; begin += block.size()) {
     const std::size_t bytes = std::min(block.size(), total - begin) * sizeof(float);
     TESSERA_TRY(backend_->upload(static_cast<float*>(kv_.k) + begin, block.data(), bytes));
@@ -132,6 +154,8 @@ Status AttentionFixture::begin(std::span<const Part> parts) {
   }
   tokens_.assign(positions_.size(), 0);
   logit_rows_.assign(1, 0);
+  references_.resize(positions_.size());
+  std::iota(references_.begin(), references_.end(), 0);
   host_rows_ = {static_cast<std::int32_t>(positions_.size()),
                 static_cast<std::int32_t>(slices_.size()),
                 tokens_.data(),
@@ -141,7 +165,9 @@ Status AttentionFixture::begin(std::span<const Part> parts) {
                 pages_.data(),
                 static_cast<std::int32_t>(pages_.size()),
                 logit_rows_.data(),
-                0};
+                0,
+                nullptr,
+                references_.data()};
   check(host_rows_.num_rows <= limits_.max_rows && host_rows_.num_slices <= limits_.max_slices &&
             host_rows_.num_pages <= limits_.max_pages,
         "a call of {} rows, {} slices, {} pages exceeds the fixture", host_rows_.num_rows, host_rows_.num_slices,
@@ -167,19 +193,55 @@ Status AttentionFixture::pack(const AttentionData& data, std::span<const Part> p
 Status AttentionFixture::pack_anything(std::span<const Part> parts) {
   std::int64_t rows = 0;
   for (const Part& part : parts) rows += part.length;
-  q_image_.assign(static_cast<std::size_t>(rows * stride_), 0.25f);
+  Random random(1, 12);
+  q_image_.resize(static_cast<std::size_t>(rows * stride_));
+  for (float& value : q_image_) value = static_cast<float>(random.below(2001)) * 1e-3f - 1.0f;
   return begin(parts);
 }
 
 Status AttentionFixture::enqueue(sdk::Attention& attention, float* scores) {
-  const auto matrix = [&](void* data) {
-    return sdk::Matrix{data, sdk::DType::f32, host_rows_.num_rows, geometry_.q_width(), stride_};
-  };
-  const sdk::AttentionArgs args{matrix(q_),   matrix(static_cast<float*>(out_) + kGuard),
+  const sdk::AttentionArgs args{rows_at(q_),  rows_at(static_cast<float*>(out_) + kGuard),
                                 kv_,          geometry_.layer,
                                 device_rows_, workspace_,
                                 scores,       limits_.max_context};
   return attention.run(args, backend_->context());
+}
+
+sdk::Matrix AttentionFixture::rows_at(void* data) const {
+  return {data, sdk::DType::f32, host_rows_.num_rows, geometry_.q_width(), stride_};
+}
+
+sdk::SparseArgs AttentionFixture::sparse_args() const {
+  return {rows_at(q_),
+          rows_at(static_cast<float*>(out_) + kGuard),
+          kv_,
+          geometry_.layer,
+          device_rows_,
+          workspace_,
+          static_cast<float*>(scores_),
+          limits_.max_context,
+          nullptr};
+}
+
+Status AttentionFixture::plan(sdk::SparseDecode& sparse) {
+  TESSERA_TRY(sparse.plan(sdk::RowMode::capture, host_rows_));
+  return sparse.plan(sdk::RowMode::consume, host_rows_);
+}
+
+Status AttentionFixture::enqueue_capture(sdk::Attention& attention, sdk::SparseDecode& sparse) {
+  TESSERA_TRY(enqueue(attention, static_cast<float*>(scores_)));
+  return sparse.capture(sparse_args(), backend_->context());
+}
+
+Status AttentionFixture::enqueue_consume(sdk::SparseDecode& sparse) {
+  return sparse.consume(sparse_args(), backend_->context());
+}
+
+Status AttentionFixture::claim_scores() {
+  if (scores_ != nullptr) return {};
+  return backend_->allocate(static_cast<std::size_t>(limits_.max_rows) * static_cast<std::size_t>(geometry_.q_heads) *
+                                static_cast<std::size_t>(limits_.max_context) * sizeof(float),
+                            &scores_);
 }
 
 Status AttentionFixture::wait() {
@@ -203,8 +265,7 @@ Status AttentionFixture::run(sdk::Attention& attention, AttentionOutput& out) {
 Status AttentionFixture::run_scores(sdk::Attention& attention, std::vector<float>& scores, float untouched) {
   const auto context = static_cast<std::size_t>(limits_.max_context);
   const std::size_t a_row = static_cast<std::size_t>(geometry_.q_heads) * context;
-  if (scores_ == nullptr)
-    TESSERA_TRY(backend_->allocate(static_cast<std::size_t>(limits_.max_rows) * a_row * sizeof(float), &scores_));
+  TESSERA_TRY(claim_scores());
   scores.assign(static_cast<std::size_t>(host_rows_.num_rows) * a_row, untouched);
   TESSERA_TRY(backend_->upload(scores_, scores.data(), scores.size() * sizeof(float)));
   TESSERA_TRY(plan(attention));

@@ -12,6 +12,7 @@
 #include "registry/registry.h"
 #include "tessera/sdk/attention.h"
 #include "tessera/sdk/backend.h"
+#include "tessera/sdk/sparse_decode.h"
 
 namespace tessera {
 
@@ -52,13 +53,15 @@ class AttentionFixture {
 
   /// All attentions of a fixture share one workspace, as large as the largest wish.
   Status bind(sdk::Attention& attention);
+  /// With a reference slot for each row of a call.
+  Status bind(sdk::SparseDecode& sparse);
   /// Puts the keys and values on pages that `page_seed` chooses. One page more than needed ends every table.
   Status place(const AttentionData& data, std::uint64_t page_seed, Unlisted unlisted);
   /// Only page tables for sequences of these lengths: timings do not need values (benchmarks).
   void place_anything(std::span<const std::int32_t> lengths) { deal_pages(lengths, 1); }
   /// The next call: queries of these rows, and the step's metadata.
   Status pack(const AttentionData& data, std::span<const Part> parts);
-  /// The same with queries that are all alike.
+  /// The same with random queries.
   Status pack_anything(std::span<const Part> parts);
   /// Poisons the output, runs once, downloads.
   Status run(sdk::Attention& attention, AttentionOutput& out);
@@ -73,6 +76,12 @@ class AttentionFixture {
   Status plan(sdk::Attention& attention) { return attention.plan(host_rows_); }
   Status enqueue(sdk::Attention& attention, float* scores = nullptr);
   Status wait();
+  /// Random keys and values everywhere (benchmarks whose speed depends on them).
+  Status fill_noise(std::uint64_t seed);
+  /// The packed rows, one a slice, captured and consumed. Attention is planned beside them.
+  Status plan(sdk::SparseDecode& sparse);
+  Status enqueue_capture(sdk::Attention& attention, sdk::SparseDecode& sparse);
+  Status enqueue_consume(sdk::SparseDecode& sparse);
 
   const sdk::PackedRows& rows() const { return host_rows_; }
   const sdk::StepLimits& limits() const { return limits_; }
@@ -85,6 +94,11 @@ class AttentionFixture {
   static constexpr std::size_t kWorkspaceGuard = 4096;  // bytes after it
 
   Status fill_pool(float value);
+  Status fill_pool_with(std::span<const float> block);
+  Status share_workspace(std::size_t bytes);
+  Status claim_scores();
+  sdk::Matrix rows_at(void* data) const;
+  sdk::SparseArgs sparse_args() const;
   Status write_pages(const AttentionData& data, float past_the_end);
   void deal_pages(std::span<const std::int32_t> lengths, std::uint64_t page_seed);
   Status begin(std::span<const Part> parts);
@@ -104,7 +118,7 @@ class AttentionFixture {
   bool pool_poisoned_ = false;
   std::vector<std::vector<std::int32_t>> tables_;
   // The call that is packed, and images of the device's buffers.
-  std::vector<std::int32_t> tokens_, positions_, row_slice_, pages_, logit_rows_;
+  std::vector<std::int32_t> tokens_, positions_, row_slice_, pages_, logit_rows_, references_;
   std::vector<sdk::Slice> slices_;
   sdk::PackedRows host_rows_{}, device_rows_{};
   std::vector<float> q_image_, unwritten_image_, out_image_;

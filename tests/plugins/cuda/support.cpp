@@ -38,6 +38,14 @@ tessera::PluginPtr<sdk::Attention> Side::unbound(const char* name) const {
   return std::move(*attention);
 }
 
+tessera::PluginPtr<sdk::SparseDecode> Side::sparse(const char* name,
+                                                   const std::vector<tessera::PluginOption>& options) const {
+  const PluginConfig config{.name = name, .path = {}, .options = options, .where = {}};
+  auto sparse = registry().create<sdk::SparseDecode>(config, backend_->context().device);
+  REQUIRE_MESSAGE(sparse.ok(), sparse.status().message);
+  return std::move(*sparse);
+}
+
 tessera::PluginPtr<sdk::Attention> Side::attention(const sdk::AttentionShape& shape, void** workspace) const {
   auto attention = unbound("attention_reference");
   std::size_t bytes = 0;

@@ -11,6 +11,7 @@
 #include "registry/registry.h"
 #include "tessera/sdk/attention.h"
 #include "tessera/sdk/backend.h"
+#include "tessera/sdk/sparse_decode.h"
 
 namespace cuda_test {
 
@@ -27,6 +28,8 @@ class Side {
   tessera::PluginPtr<sdk::Attention> attention(const sdk::AttentionShape& shape, void** workspace) const;
   /// Created, not bound.
   tessera::PluginPtr<sdk::Attention> unbound(const char* name) const;
+  tessera::PluginPtr<sdk::SparseDecode> sparse(const char* name,
+                                               const std::vector<tessera::PluginOption>& options) const;
 
   float* put(const std::vector<float>& values) const;
   std::vector<float> get(const void* device, std::size_t count) const;

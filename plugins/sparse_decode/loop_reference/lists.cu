@@ -1,0 +1,206 @@
+#include "place.cuh"
+#include "retention.h"
+
+namespace tessera_loop {
+namespace {
+
+constexpr int kSegment = sdk::kAttentionSegment;
+constexpr int kWarps = 8;  // of a block: neighbouring segments of one (row, head)
+constexpr int kThreads = kWarps * 32;
+constexpr int kEach = kSegment / 32;  // ranks of a lane: lane, lane + 32, ...
+constexpr int kChunk = 8;             // components of a lane at a time: lane, lane + 32, ...
+constexpr int kKeys = 4;              // of a warp at a time
+constexpr std::int32_t kBatch = 64;   // ranks of a warp that scores
+
+std::int32_t ceil_div(std::int64_t a, std::int64_t b) { return static_cast<std::int32_t>((a + b - 1) / b); }
+
+/// fold_256 over a warp whose lane holds ranks lane, lane + 32, ...
+__device__ float warp_fold_256(const float (&lanes)[kEach]) {
+  static_assert(kEach == 8, "eight partial sums");
+  float p[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) p[i] = sdk::warp_fold_32(lanes[i]);
+  for (int width = 4; width > 0; width /= 2)
+#pragma unroll
+    for (int i = 0; i < width; ++i) p[i] = __fadd_rn(p[i], p[i + width]);
+  return p[0];
+}
+
+/// exp(score - largest) of this lane's ranks of the segment that begins at `first`; +0 past `count`.
+__device__ void weights_of(const float* scores, const std::int32_t* selected, std::int32_t first, std::int32_t count,
+                           float largest, float (&weights)[kEach]) {
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const std::int32_t rank = first + i * 32 + static_cast<std::int32_t>(threadIdx.x) % 32;
+    weights[i] = 0.0f;
+    if (rank < count)
+      weights[i] = sdk::exp_f32(__fsub_rn(scores[selected == nullptr ? rank : selected[rank]], largest));
+  }
+}
+
+/// Capture: sums over all positions, a warp a segment.
+__global__ void __launch_bounds__(kThreads) whole_kernel(const Call call) {
+  const Place place(call, static_cast<std::int32_t>(blockIdx.z), static_cast<std::int32_t>(blockIdx.y));
+  const std::int32_t segment = static_cast<std::int32_t>(blockIdx.x * kWarps + threadIdx.x / 32);
+  if (segment * kSegment >= place.length) return;
+  float weights[kEach];
+  weights_of(place.captured_scores(call), nullptr, segment * kSegment, place.length,
+             score_of(call.scratch.largest[place.pair]), weights);
+  const float sum = warp_fold_256(weights);
+  if (threadIdx.x % 32 == 0) call.scratch.whole_sums[place.pair * call.scratch.whole_segments + segment] = sum;
+}
+
+/// Consume: scores of the selected positions, kBatch ranks a warp.
+__global__ void __launch_bounds__(kThreads) score_kernel(const Call call) {
+  const Place place(call, static_cast<std::int32_t>(blockIdx.z), static_cast<std::int32_t>(blockIdx.y));
+  const std::int32_t dim = call.shape.head_dim, count = call.store.counts[place.index];
+  const std::int32_t begin = static_cast<std::int32_t>(blockIdx.x * kWarps + threadIdx.x / 32) * kBatch;
+  const std::int32_t end = min(begin + kBatch, count), lane = static_cast<std::int32_t>(threadIdx.x) % 32;
+  if (begin >= count) return;
+  const std::int32_t* selected = place.selected(call);
+  const float* q = call.args.q.f32(place.row) + place.column;
+  const float* keys = static_cast<const float*>(call.args.kv.k);
+  float* scores = call.scratch.scores + place.pair * call.store.capacity;
+  std::uint32_t largest = 0;
+  for (std::int32_t first = begin; first < end; first += kKeys) {
+    const float* k[kKeys];
+    float sums[kKeys];
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      k[i] = keys + place.at(call, selected[min(first + i, end - 1)]);
+      sums[i] = __fmul_rn(q[lane], k[i][lane]);
+    }
+    for (std::int32_t d = lane + 32; d < dim; d += 32) {
+      const float component = q[d];
+#pragma unroll
+      for (int i = 0; i < kKeys; ++i) sums[i] = sdk::fma_f32(component, k[i][d], sums[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      const float score = __fmul_rn(sdk::warp_fold_32(sums[i]), call.shape.scale);
+      if (first + i >= end) break;
+      if (lane == 0) scores[first + i] = score;
+      largest = max(largest, rank_key(score));
+    }
+  }
+  if (lane == 0) atomicMax(&call.scratch.largest[place.pair], largest);
+}
+
+/// One segment of a list by one warp: the sum of its weights, and the chain of its weighted values.
+template <bool kCapture>
+__global__ void __launch_bounds__(kThreads) segment_kernel(const Call call) {
+  const Place place(call, static_cast<std::int32_t>(blockIdx.z), static_cast<std::int32_t>(blockIdx.y));
+  const std::int32_t dim = call.shape.head_dim, count = call.store.counts[place.index];
+  const std::int32_t segment = static_cast<std::int32_t>(blockIdx.x * kWarps + threadIdx.x / 32);
+  const std::int32_t first = segment * kSegment, lane = static_cast<std::int32_t>(threadIdx.x) % 32;
+  if (first >= count) return;
+  const std::int32_t* selected = place.selected(call);
+  const float largest = score_of(call.scratch.largest[place.pair]);
+  float weights[kEach];
+  if (kCapture)
+    weights_of(place.captured_scores(call), selected, first, count, largest, weights);
+  else
+    weights_of(call.scratch.scores + place.pair * call.store.capacity, nullptr, first, count, largest, weights);
+  std::int64_t offsets[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const std::int32_t rank = first + i * 32 + lane;
+    offsets[i] = place.at(call, selected[min(rank, count - 1)]);
+  }
+  const std::int64_t out = place.pair * call.scratch.segments + segment;
+  const float sum = warp_fold_256(weights);
+  if (lane == 0) call.scratch.sums[out] = sum;
+
+  const float* values = static_cast<const float*>(call.args.kv.v);
+  const std::int32_t ranks = min(kSegment, count - first);
+  for (std::int32_t base = 0; base < dim; base += kChunk * 32) {
+    float chains[kChunk] = {};
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+#pragma unroll 4
+      for (int j = 0; j < 32; ++j) {
+        const float weight = __shfl_sync(sdk::kWholeWarp, weights[i], j);
+        const float* value = values + __shfl_sync(sdk::kWholeWarp, offsets[i], j);
+        if (i * 32 + j >= ranks) break;
+#pragma unroll
+        for (int c = 0; c < kChunk; ++c) {
+          const std::int32_t d = base + c * 32 + lane;
+          if (d < dim) chains[c] = sdk::fma_f32(weight, value[d], chains[c]);
+        }
+      }
+    }
+#pragma unroll
+    for (int c = 0; c < kChunk; ++c) {
+      const std::int32_t d = base + c * 32 + lane;
+      if (d < dim) call.scratch.vectors[out * dim + d] = chains[c];
+    }
+  }
+}
+
+__device__ float add_all(const float* parts, std::int32_t count, std::int64_t stride) {
+  float total = parts[0];
+  for (std::int32_t i = 1; i < count; ++i) total = __fadd_rn(total, parts[i * stride]);
+  return total;
+}
+
+/// Segments in ascending order, then what the row is owed. A thread a component.
+template <bool kCapture>
+__global__ void merge_kernel(const Call call) {
+  const Place place(call, static_cast<std::int32_t>(blockIdx.x), static_cast<std::int32_t>(blockIdx.y));
+  const sdk::SparseArgs& args = call.args;
+  const std::int32_t dim = call.shape.head_dim, count = call.store.counts[place.index];
+  const std::int32_t segments = (count + kSegment - 1) / kSegment;
+  const std::int64_t first = place.pair * call.scratch.segments;
+  const float kept = add_all(call.scratch.sums + first, segments, 1);
+  float whole = kept;
+  if (kCapture)
+    whole = add_all(call.scratch.whole_sums + place.pair * call.scratch.whole_segments,
+                    (place.length + kSegment - 1) / kSegment, 1);
+  const float inverse = __fdiv_rn(1.0f, whole),
+              mass = kCapture ? __fmul_rn(kept, inverse) : call.store.masses[place.index];
+  for (std::int32_t d = static_cast<std::int32_t>(threadIdx.x); d < dim; d += static_cast<std::int32_t>(blockDim.x)) {
+    const float part = __fmul_rn(add_all(call.scratch.vectors + first * dim + d, segments, dim), inverse);
+    const std::int64_t at = place.index * dim + d;
+    float& out = args.out.f32(place.row)[place.column + d];
+    if (kCapture)
+      call.store.outputs[at] = out, call.store.contributions[at] = part;
+    else
+      out = sdk::fma_f32(mass, part, __fsub_rn(call.store.outputs[at], call.store.contributions[at]));
+  }
+  if (!kCapture || threadIdx.x != 0) return;
+  call.store.masses[place.index] = mass;
+  if (args.masses != nullptr) args.masses[place.pair] = mass;
+}
+
+/// Blocks of kWarps warps over `units` of every (row, head).
+dim3 grid_of(const Call& call, std::int32_t units) {
+  return dim3(static_cast<unsigned>(ceil_div(units, kWarps)), static_cast<unsigned>(call.shape.num_q_heads),
+              static_cast<unsigned>(call.args.rows.num_rows));
+}
+
+template <bool kCapture>
+cudaError_t launch_lists(const Call& call, std::int32_t most, cudaStream_t stream) {
+  segment_kernel<kCapture><<<grid_of(call, ceil_div(most, kSegment)), kThreads, 0, stream>>>(call);
+  const dim3 pairs(static_cast<unsigned>(call.args.rows.num_rows), static_cast<unsigned>(call.shape.num_q_heads));
+  merge_kernel<kCapture><<<pairs, 128, 0, stream>>>(call);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t launch_capture(const Call& call, cudaStream_t stream) {
+  whole_kernel<<<grid_of(call, ceil_div(call.longest, kSegment)), kThreads, 0, stream>>>(call);
+  return launch_lists<true>(call, retained_count(call.longest, call.retention), stream);
+}
+
+cudaError_t launch_consume(const Call& call, cudaStream_t stream) {
+  const std::int32_t most = retained_count(call.longest, call.retention);
+  const std::size_t pairs =
+      static_cast<std::size_t>(call.args.rows.num_rows) * static_cast<std::size_t>(call.shape.num_q_heads);
+  const cudaError_t error = cudaMemsetAsync(call.scratch.largest, 0, pairs * sizeof(std::uint32_t), stream);
+  if (error != cudaSuccess) return error;
+  score_kernel<<<grid_of(call, ceil_div(most, kBatch)), kThreads, 0, stream>>>(call);
+  return launch_lists<false>(call, most, stream);
+}
+
+}  // namespace tessera_loop
