@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "app/bench_attention.h"
+#include "app/bench_loops.h"
 #include "app/bench_sparse.h"
 #include "app/common.h"
 #include "base/table.h"
@@ -91,10 +92,11 @@ void add_bench(CLI::App& root, int& exit_code) {
       ->capture_default_str();
   command->add_flag("--json", options->json, "For programs");
   add_bench_attention(*command, exit_code);
+  add_bench_loops(*command, exit_code);
   add_bench_sparse(*command, exit_code);
   command->callback([options, command, &exit_code] {
     if (!command->get_subcommands().empty()) return;  // which has run
-    if (options->what.empty()) throw CLI::RequiredError("linear, decode, prefill, attention or sparse");
+    if (options->what.empty()) throw CLI::RequiredError("linear, decode, prefill, attention, loops or sparse");
     exit_code = run(*options);
   });
 }

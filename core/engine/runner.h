@@ -49,6 +49,8 @@ class Runner {
   std::int32_t sparse_from() const { return sparse_active_ ? crossover_ - 1 : LoopParams::kNever; }
   std::int32_t max_context() const { return limits_.max_context; }
   std::int32_t num_pages() const { return kv_.num_pages; }
+  const sdk::KvView& kv() const { return kv_; }
+  std::size_t weight_bytes() const { return decoder_->weight_bytes(); }
   const sdk::StepLimits& limits() const { return limits_; }
   /// Hex SHA-256 over everything an answer's bits depend on: version, model files, profile, backend, attention.
   const std::string& fingerprint() const { return fingerprint_; }

@@ -1,0 +1,126 @@
+#include "app/bench_loops.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "app/common.h"
+#include "base/table.h"
+#include "bench/loop_bench.h"
+
+namespace tessera::app {
+namespace {
+
+struct Options {
+  ConfigOptions config;
+  LoopBenchOptions bench;
+  std::vector<std::string> shapes;
+  std::string json;
+};
+
+std::string mode_of(const LoopBenchRow& row) {
+  return std::string(row.sparse ? "sparse" : "dense") + (row.speculative ? ", speculative" : "");
+}
+
+double roof_ms(const LoopBench& bench, const LoopBenchRow& row) {
+  return bench.roof.bytes_per_second > 0 ? row.bytes / bench.roof.bytes_per_second * 1e3 : 0;
+}
+
+std::string text_of(const LoopBench& bench) {
+  std::string text = fmt::format("{} on {}, retention {}; a round is taken to give {} tokens", bench.plugin,
+                                 bench.device, bench.retention, bench.tokens_per_round);
+  if (bench.roof.flops > 0) text += "; " + tessera::text_of(bench.roof);
+  Table table({"sequences", "context", "mode", "ms a token or round", "range", "roof ms", "of roof", "tokens/s",
+               "times dense"});
+  double dense = 1;
+  for (const LoopBenchRow& row : bench.rows) {
+    if (!row.sparse && !row.speculative) dense = row.tokens_per_second;
+    const double roof = roof_ms(bench, row);
+    table.add({std::to_string(row.shape.sequences), std::to_string(row.shape.context), mode_of(row),
+               fmt::format("{:.2f}", row.milliseconds.median),
+               fmt::format("{:.2f} .. {:.2f}", row.milliseconds.low, row.milliseconds.high),
+               fmt::format("{:.2f}", roof), fmt::format("{:.0f} %", roof / row.milliseconds.median * 100),
+               fmt::format("{:.1f}", row.tokens_per_second), fmt::format("{:.2f}", row.tokens_per_second / dense)});
+  }
+  return text + "\n\n" + table.text();
+}
+
+nlohmann::json json_of(const LoopBench& bench) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const LoopBenchRow& row : bench.rows)
+    rows.push_back(
+        {{"sequences", row.shape.sequences},
+         {"context", row.shape.context},
+         {"mode", mode_of(row)},
+         {"milliseconds",
+          {{"median", row.milliseconds.median}, {"low", row.milliseconds.low}, {"high", row.milliseconds.high}}},
+         {"bytes", row.bytes},
+         {"roof_milliseconds", roof_ms(bench, row)},
+         {"tokens_per_second", row.tokens_per_second}});
+  return {{"plugin", bench.plugin},
+          {"device", bench.device},
+          {"retention", bench.retention},
+          {"tokens_per_round", bench.tokens_per_round},
+          {"roof", {{"flops", bench.roof.flops}, {"bytes_per_second", bench.roof.bytes_per_second}}},
+          {"rows", std::move(rows)}};
+}
+
+/// "2x32768": sequences and the positions that each sees.
+Result<std::vector<LoopShape>> parse_shapes(const std::vector<std::string>& texts) {
+  std::vector<LoopShape> shapes;
+  for (const std::string& text : texts) {
+    LoopShape shape{};
+    char end = 0;
+    if (std::sscanf(text.c_str(), "%dx%d%c", &shape.sequences, &shape.context, &end) != 2 || shape.sequences < 1 ||
+        shape.sequences > 1024 || shape.context < 1 || shape.context > 1 << 20)
+      return fail(Code::invalid_argument, "--shapes has '{}'; wanted SEQUENCESxCONTEXT, such as 2x32768", text);
+    shapes.push_back(shape);
+  }
+  return shapes;
+}
+
+int run(Options options) {
+  auto config = options.config.load();
+  if (!config.ok()) return report(config.status());
+  if (!options.shapes.empty()) {
+    auto shapes = parse_shapes(options.shapes);
+    if (!shapes.ok()) return report(shapes.status());
+    options.bench.shapes = *shapes;
+  }
+  Registry registry = make_registry(*config);
+  auto bench = bench_loops(*config, registry, options.bench);
+  if (!bench.ok()) return report(bench.status());
+  fmt::print("{}", text_of(*bench));
+  if (options.json.empty()) return 0;
+  const Status status = write_text(options.json, json_of(*bench).dump(2));
+  return status.ok() ? 0 : report(status);
+}
+
+}  // namespace
+
+void add_bench_loops(CLI::App& bench, int& exit_code) {
+  auto* command = bench.add_subcommand(
+      "loops", "Tokens a second of a looped model (Ouro-1.4B, random bf16 weights): dense, sparse, speculative");
+  auto options = std::make_shared<Options>();
+  options->config.add_to(*command);
+  LoopBenchOptions& b = options->bench;
+  command->add_option("--shapes", options->shapes, "SEQUENCESxCONTEXT, separated by commas (2x32768,4x16384,8x1024)")
+      ->delimiter(',');
+  command->add_option("--layers", b.layers, "Of the model")->check(CLI::Range(1, 96))->capture_default_str();
+  command->add_option("--draft-tokens", b.draft_tokens, "Candidates of a round")
+      ->check(CLI::Range(1, 15))
+      ->capture_default_str();
+  command->add_option("--draft-loops", b.draft_loops, "Loops that draft")
+      ->check(CLI::Range(1, 3))
+      ->capture_default_str();
+  command
+      ->add_option("--tokens-per-round", b.tokens_per_round,
+                   "What a round is taken to give: random weights confirm next to nothing")
+      ->check(CLI::Range(1.0, 16.0))
+      ->capture_default_str();
+  command->add_option("--rounds", b.rounds, "Samples of each")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--json", options->json, "Write the results to this file");
+  command->callback([options, &exit_code] { exit_code = run(*options); });
+}
+
+}  // namespace tessera::app

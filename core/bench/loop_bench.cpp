@@ -1,0 +1,209 @@
+#include "bench/loop_bench.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+
+#include "base/progress.h"
+#include "base/random.h"
+#include "engine/runner.h"
+#include "model/weights.h"
+#include "sample/sampler.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t kBlock = 1'048'573;  // a prime: what repeats lies elsewhere each time
+
+std::vector<float> noise(std::uint64_t seed) {
+  Random random(seed, 13);
+  std::vector<float> block(kBlock);
+  for (float& value : block) value = static_cast<float>(random.below(2001)) * 1e-3f - 1.0f;
+  return block;
+}
+
+/// One block of noise over and over: a model of 1.4 billion parameters in seconds.
+class RepeatedWeights final : public WeightSource {
+ public:
+  Result<sdk::HostMatrix> matrix(TensorName::Part, std::int32_t, std::int32_t rows, std::int32_t cols) override {
+    constexpr std::size_t kFusedParts = 3;
+    if (kept_.size() == kFusedParts) kept_.erase(kept_.begin());
+    const float scale = std::sqrt(3.0f / static_cast<float>(cols));
+    std::vector<std::uint16_t>& values =
+        kept_.emplace_back(static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(block_[i % kBlock] * scale) >> 16);
+    return sdk::HostMatrix{values.data(), sdk::DType::bf16, rows, cols};
+  }
+  Result<std::vector<float>> vector(TensorName::Part, std::int32_t, std::int32_t size) override {
+    return std::vector<float>(static_cast<std::size_t>(size), 1.0f);
+  }
+
+ private:
+  std::vector<float> block_ = noise(1);
+  std::vector<std::vector<std::uint16_t>> kept_;
+};
+
+Status fill_kv(Runner& runner) {
+  const sdk::KvView& kv = runner.kv();
+  const auto total = static_cast<std::size_t>(kv.offset(kv.num_pages, 0, 0, 0));
+  const std::vector<float> block = noise(2);
+  Progress progress("filling the KV pool", static_cast<std::int64_t>(total));
+  for (std::size_t begin = 0; begin < total; begin += kBlock) {
+    const std::size_t count = std::min(kBlock, total - begin);
+    for (void* side : {kv.k, kv.v})
+      TESSERA_TRY(runner.backend().upload(static_cast<float*>(side) + begin, block.data(), count * sizeof(float)));
+    progress.advance(static_cast<std::int64_t>(count));
+  }
+  return {};
+}
+
+/// The passes of one token, or of one round, of all sequences of a shape.
+class Passes {
+ public:
+  Passes(const DecoderSpec& spec, const LoopShape& shape, const LoopBenchOptions& options, bool sparse,
+         bool speculative)
+      : spec_(spec), shape_(shape), sparse_(sparse), rows_(speculative ? options.draft_tokens + 1 : 1) {
+    const std::int32_t draft_loops = speculative ? options.draft_loops : 0;
+    for (std::int32_t row = 0; row < rows_ && speculative; ++row)
+      for (std::int32_t depth = 0; depth < draft_loops; ++depth) add(SliceRole::draft, row, 1, depth, draft_loops);
+    for (std::int32_t depth = draft_loops; depth < spec.loops; ++depth)
+      add(speculative ? SliceRole::verify : SliceRole::plain, 0, rows_, depth, spec.loops);
+  }
+
+  Status run(Runner& runner) {
+    for (const StepPlan& plan : plans_) {
+      TESSERA_TRY(runner.step(plan, result_));
+      const auto vocab = static_cast<std::size_t>(spec_.vocab);
+      for (std::size_t row = 0; row * vocab < result_.logits.size(); ++row) {
+        const auto token = sample(std::span(result_.logits).subspan(row * vocab, vocab), {.temperature = 0}, 0, 0, {},
+                                  {}, -1, scratch_);
+        if (!token.ok()) return token.status();
+      }
+    }
+    return {};
+  }
+
+ private:
+  void add(SliceRole role, std::int32_t first, std::int32_t rows, std::int32_t depth, std::int32_t loops) {
+    StepPlan plan;
+    const std::int32_t blocks = (shape_.context + rows_ - 1 + sdk::kPageSize - 1) / sdk::kPageSize;
+    for (std::int32_t sequence = 0; sequence < shape_.sequences; ++sequence) {
+      PlanSlice slice{static_cast<SequenceId>(sequence) + 1, shape_.context - 1 + first, {}, {}, true};
+      slice.tokens.assign(static_cast<std::size_t>(rows), 17 + sequence);
+      slice.pages.resize(static_cast<std::size_t>(blocks) * static_cast<std::size_t>(spec_.loops));
+      std::iota(slice.pages.begin(), slice.pages.end(), sequence * blocks * spec_.loops);
+      slice.role = role, slice.depth = depth, slice.loops = slice.planes = loops;
+      if (role == SliceRole::draft) slice.wants_logits = first + 1 < rows_;
+      if (sparse_ && depth > 0) slice.mode = depth == 1 ? sdk::RowMode::capture : sdk::RowMode::consume;
+      for (std::int32_t row = 0; row < rows; ++row) {
+        slice.states.push_back(sequence * rows_ + first + row);
+        if (slice.mode != sdk::RowMode::dense) slice.references.push_back(slice.states.back());
+      }
+      plan.slices.push_back(std::move(slice));
+      plan.num_rows += rows;
+    }
+    plans_.push_back(std::move(plan));
+  }
+
+  const DecoderSpec& spec_;
+  LoopShape shape_;
+  bool sparse_;
+  std::int32_t rows_;
+  std::vector<StepPlan> plans_;
+  StepResult result_;
+  SampleScratch scratch_;
+};
+
+/// Weights once a pass, heads once an answer, K and V once for the rows of a slice; of consumed ones a share a row.
+double least_bytes(const Runner& runner, const LoopShape& shape, const LoopBenchOptions& options, double retention,
+                   bool sparse, bool speculative) {
+  const DecoderSpec& spec = runner.spec();
+  const double head = 2.0 * spec.vocab * spec.hidden;
+  const double layers = static_cast<double>(runner.weight_bytes()) - head;
+  const double plane = 2.0 * sizeof(float) * spec.kv_width() * spec.layers * shape.context * shape.sequences;
+  const int rows = speculative ? options.draft_tokens + 1 : 1, drafts = speculative ? options.draft_loops : 0;
+  double bytes = rows * head;
+  const auto pass = [&](int depth, int pass_rows) {
+    bytes += layers + plane * (sparse && depth > 1 ? std::min(1.0, retention * pass_rows) : 1.0);
+  };
+  for (int row = 0; row < rows; ++row)
+    for (int depth = 0; depth < drafts; ++depth) pass(depth, 1);
+  for (int depth = drafts; depth < spec.loops; ++depth) pass(depth, rows);
+  return bytes;
+}
+
+Config config_for(const Config& config, const LoopBenchOptions& options) {
+  Config wide = config;
+  PluginConfig& plugin = wide.sparse_decode.plugin;
+  if (plugin.name.empty()) plugin.name = "loop_reference", plugin.where = {"bench loops", 0, 0};
+  wide.model.max_context = 0;
+  wide.speculation = {
+      .kind = "self", .draft_tokens = options.draft_tokens, .draft_loops = options.draft_loops, .where = {}};
+  wide.cache.pages = 0;
+  wide.cache.memory_fraction = 0.95;
+  wide.scheduler.max_batch = 1;
+  for (const LoopShape& shape : options.shapes) {
+    const std::int64_t blocks = (shape.context + options.draft_tokens + sdk::kPageSize - 1) / sdk::kPageSize;
+    wide.scheduler.max_batch = std::max(wide.scheduler.max_batch, shape.sequences);
+    wide.cache.pages = std::max(wide.cache.pages, blocks * shape.sequences * 4);
+  }
+  wide.scheduler.step_tokens = wide.scheduler.max_batch * (options.draft_tokens + 1);
+  return wide;
+}
+
+}  // namespace
+
+DecoderSpec loop_bench_spec(std::int32_t layers, std::int32_t max_context) {
+  DecoderSpec spec;
+  spec.family = "ouro";
+  spec.vocab = 49152, spec.hidden = 2048, spec.intermediate = 5632, spec.layers = layers;
+  spec.q_heads = spec.kv_heads = 16, spec.head_dim = 128;
+  spec.max_context = max_context;
+  spec.rotary = {1e6, 128};
+  spec.norms = NormPlacement::sandwich;
+  spec.loops = 4;
+  return spec;
+}
+
+Result<LoopBench> bench_loops(const Config& config, Registry& registry, const LoopBenchOptions& options) {
+  const Config wide = config_for(config, options);
+  std::int32_t longest = 0;
+  for (const LoopShape& shape : options.shapes) longest = std::max(longest, shape.context);
+  const DecoderSpec spec = loop_bench_spec(options.layers, longest + options.draft_tokens + 1);
+  RepeatedWeights weights;
+  auto runner = Runner::open(wide, registry, {.all_logits = false, .weights = &weights, .spec = &spec});
+  if (!runner.ok()) return runner.status();
+  TESSERA_TRY(fill_kv(**runner));
+  const PluginConfig& plugin = wide.sparse_decode.plugin;
+  LoopBench bench{plugin.name,
+                  config.backend.name,
+                  std::strtod(plugin.option("retention", "0.25").c_str(), nullptr),
+                  options.tokens_per_round,
+                  measure_roof((*runner)->backend()),
+                  {}};
+  Progress progress("decoding", static_cast<std::int64_t>(4 * options.shapes.size()));
+  for (const LoopShape& shape : options.shapes)
+    for (const bool sparse : {false, true})
+      for (const bool speculative : {false, true}) {
+        Passes passes(spec, shape, options, sparse, speculative);
+        std::vector<double> milliseconds;
+        for (std::int32_t round = -1; round < options.rounds; ++round) {
+          const auto start = std::chrono::steady_clock::now();
+          TESSERA_TRY(passes.run(**runner));
+          const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
+          if (round >= 0) milliseconds.push_back(time.count());  // the first one warms up
+        }
+        LoopBenchRow row{shape, sparse, speculative, spread_of(milliseconds), 0, 0};
+        row.tokens_per_second =
+            shape.sequences * (speculative ? options.tokens_per_round : 1) / row.milliseconds.median * 1e3;
+        row.bytes = least_bytes(**runner, shape, options, bench.retention, sparse, speculative);
+        bench.rows.push_back(row);
+        progress.advance(1);
+      }
+  return bench;
+}
+
+}  // namespace tessera
