@@ -121,7 +121,8 @@ Status check_preempted(CheckBench& bench, const Requests& requests, const std::v
 
 /// The answer ends with a token that candidates were confirmed before and after.
 Status check_stops(CheckBench& bench, Requests requests, const std::vector<Trace>& whole) {
-  for (std::size_t i = 0; i < requests.size(); ++i) requests[i].stop_token = whole[i].tokens[7 + i];
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    requests[i].stop_token = whole[i].tokens[whole[i].tokens.size() - 2 - i];
   auto wanted = alone(bench.runner, requests);
   if (!wanted.ok()) return wanted.status();
   const Drafts drafts{kMostDrafts, std::min(bench.runner.spec().loops - 1, 2)};

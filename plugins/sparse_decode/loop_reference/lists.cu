@@ -8,9 +8,9 @@ constexpr int kSegment = sdk::kAttentionSegment;
 constexpr int kWarps = 8;  // of a block: neighbouring segments of one (row, head)
 constexpr int kThreads = kWarps * 32;
 constexpr int kEach = kSegment / 32;  // ranks of a lane: lane, lane + 32, ...
-constexpr int kChunk = 8;             // components of a lane at a time: lane, lane + 32, ...
-constexpr int kKeys = 4;              // of a warp at a time
-constexpr std::int32_t kBatch = 64;   // ranks of a warp that scores
+constexpr int kAhead = 16;            // values of a lane on their way
+constexpr int kKeys = 8;              // of a warp at a time
+constexpr std::int32_t kBatch = 32;   // ranks of a warp that scores
 
 std::int32_t ceil_div(std::int64_t a, std::int64_t b) { return static_cast<std::int32_t>((a + b - 1) / b); }
 
@@ -86,13 +86,14 @@ __global__ void __launch_bounds__(kThreads) score_kernel(const Call call) {
   if (lane == 0) atomicMax(&call.scratch.largest[place.pair], largest);
 }
 
-/// One segment of a list by one warp: the sum of its weights, and the chain of its weighted values.
+/// 32 components of one segment of a list by one warp: the sum of its weights, and the chain of its weighted values.
 template <bool kCapture>
 __global__ void __launch_bounds__(kThreads) segment_kernel(const Call call) {
   const Place place(call, static_cast<std::int32_t>(blockIdx.z), static_cast<std::int32_t>(blockIdx.y));
   const std::int32_t dim = call.shape.head_dim, count = call.store.counts[place.index];
-  const std::int32_t segment = static_cast<std::int32_t>(blockIdx.x * kWarps + threadIdx.x / 32);
-  const std::int32_t first = segment * kSegment, lane = static_cast<std::int32_t>(threadIdx.x) % 32;
+  const std::int32_t unit = static_cast<std::int32_t>(blockIdx.x * kWarps + threadIdx.x / 32);
+  const std::int32_t segment = unit / (dim / 32), lane = static_cast<std::int32_t>(threadIdx.x) % 32;
+  const std::int32_t first = segment * kSegment, component = unit % (dim / 32) * 32 + lane;
   if (first >= count) return;
   const std::int32_t* selected = place.selected(call);
   const float largest = score_of(call.scratch.largest[place.pair]);
@@ -103,43 +104,43 @@ __global__ void __launch_bounds__(kThreads) segment_kernel(const Call call) {
     weights_of(call.scratch.scores + place.pair * call.store.capacity, nullptr, first, count, largest, weights);
   std::int64_t offsets[kEach];
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const std::int32_t rank = first + i * 32 + lane;
-    offsets[i] = place.at(call, selected[min(rank, count - 1)]);
-  }
+  for (int i = 0; i < kEach; ++i) offsets[i] = place.at(call, selected[min(first + i * 32 + lane, count - 1)]);
   const std::int64_t out = place.pair * call.scratch.segments + segment;
   const float sum = warp_fold_256(weights);
-  if (lane == 0) call.scratch.sums[out] = sum;
+  if (component == 0) call.scratch.sums[out] = sum;
 
-  const float* values = static_cast<const float*>(call.args.kv.v);
+  // Values of several ranks are on their way before the chain needs the first.
+  const float* values = static_cast<const float*>(call.args.kv.v) + component;
   const std::int32_t ranks = min(kSegment, count - first);
-  for (std::int32_t base = 0; base < dim; base += kChunk * 32) {
-    float chains[kChunk] = {};
+  float chain = 0.0f;
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-#pragma unroll 4
-      for (int j = 0; j < 32; ++j) {
-        const float weight = __shfl_sync(sdk::kWholeWarp, weights[i], j);
-        const float* value = values + __shfl_sync(sdk::kWholeWarp, offsets[i], j);
-        if (i * 32 + j >= ranks) break;
+  for (int i = 0; i < kEach; ++i) {
+    for (int batch = 0; batch < 32; batch += kAhead) {
+      if (i * 32 + batch >= ranks) break;
+      float ahead[kAhead];
 #pragma unroll
-        for (int c = 0; c < kChunk; ++c) {
-          const std::int32_t d = base + c * 32 + lane;
-          if (d < dim) chains[c] = sdk::fma_f32(weight, value[d], chains[c]);
-        }
+      for (int j = 0; j < kAhead; ++j) ahead[j] = values[__shfl_sync(sdk::kWholeWarp, offsets[i], batch + j)];
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) {
+        const float weight = __shfl_sync(sdk::kWholeWarp, weights[i], batch + j);
+        if (i * 32 + batch + j < ranks) chain = sdk::fma_f32(weight, ahead[j], chain);
       }
     }
-#pragma unroll
-    for (int c = 0; c < kChunk; ++c) {
-      const std::int32_t d = base + c * 32 + lane;
-      if (d < dim) call.scratch.vectors[out * dim + d] = chains[c];
-    }
   }
+  call.scratch.vectors[out * dim + component] = chain;
 }
 
+/// parts[0] + parts[stride] + ..., in this order, several on their way at a time.
 __device__ float add_all(const float* parts, std::int32_t count, std::int64_t stride) {
   float total = parts[0];
-  for (std::int32_t i = 1; i < count; ++i) total = __fadd_rn(total, parts[i * stride]);
+  for (std::int32_t first = 1; first < count; first += kAhead) {
+    float ahead[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) ahead[i] = parts[min(first + i, count - 1) * stride];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i)
+      if (first + i < count) total = __fadd_rn(total, ahead[i]);
+  }
   return total;
 }
 
@@ -180,7 +181,8 @@ dim3 grid_of(const Call& call, std::int32_t units) {
 
 template <bool kCapture>
 cudaError_t launch_lists(const Call& call, std::int32_t most, cudaStream_t stream) {
-  segment_kernel<kCapture><<<grid_of(call, ceil_div(most, kSegment)), kThreads, 0, stream>>>(call);
+  const std::int32_t units = ceil_div(most, kSegment) * (call.shape.head_dim / 32);
+  segment_kernel<kCapture><<<grid_of(call, units), kThreads, 0, stream>>>(call);
   const dim3 pairs(static_cast<unsigned>(call.args.rows.num_rows), static_cast<unsigned>(call.shape.num_q_heads));
   merge_kernel<kCapture><<<pairs, 128, 0, stream>>>(call);
   return cudaGetLastError();
