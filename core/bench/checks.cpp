@@ -167,7 +167,7 @@ Status check_random_model(CheckBench& bench, sdk::DType type) {
   auto wanted = alone(**cpu, requests);
   if (!wanted.ok()) return wanted.status();
   SchedulerLimits limits = bench.limits;
-  limits.depths = 1, limits.capture_depth = 0, limits.draft_tokens = 0;
+  limits.depths = 1, limits.capture_depth = 0, limits.sparse_tables = false, limits.draft_tokens = 0;
   return check_case(bench, **own, "kernels", fmt::format("113 M geometry, {}, against the cpu", sdk::dtype_name(type)),
                     requests, *wanted, {.limits = limits});
 }

@@ -72,6 +72,7 @@ Result<std::vector<Trace>> alone(Runner& runner, const Requests& requests) {
                                          .max_context = runner.max_context(),
                                          .depths = runner.spec().loops,
                                          .capture_depth = runner.capture_depth(),
+                                         .sparse_tables = runner.sparse_tables(),
                                          .prefix_cache = false}};
     auto simulation = simulate(runner, std::span(&request, 1), options);
     if (!simulation.ok()) return simulation.status();

@@ -81,10 +81,77 @@ Status check_everything_kept(CheckBench& bench) {
   return check_case(bench, **own, "sparse", "retention 1 against dense decoding", requests, *wanted, options);
 }
 
+/// A strategy that rewrites page tables.
+struct Tables {
+  const char* name;
+  std::vector<std::pair<const char*, const char*>> options;
+  std::string text() const {
+    std::string text = name;
+    for (const auto& [key, value] : options) text += fmt::format(" {}={}", key, value);
+    return text;
+  }
+};
+
+Config with_tables(const Config& config, const Tables& tables) {
+  Config changed = config;
+  changed.sparse_decode = {.plugin = {.name = tables.name, .path = {}, .options = {}, .where = {"check sparse", 0, 0}}};
+  for (const auto& [key, value] : tables.options)
+    changed.sparse_decode.plugin.options.push_back({key, value, {"check sparse", 0, 0}});
+  return changed;
+}
+
+/// Against `wanted_by` alone: together, chunked and shuffled, speculated where rows are dense, preempted, with a prefix
+/// cache.
+Status check_tables(CheckBench& bench, const Tables& tables, const Config& wanted_by, const std::string& beside) {
+  auto own = Runner::open(with_tables(bench.config, tables), bench.registry, {});
+  if (!own.ok()) return own.status();
+  auto other = Runner::open(wanted_by, bench.registry, {});
+  if (!other.ok()) return other.status();
+  Requests requests = decoding(bench, **own);
+  requests[2].loops.sparse_from = static_cast<std::int32_t>(requests[2].prompt.size()) + 5;  // dense ones first
+  auto wanted = alone(**other, requests);
+  if (!wanted.ok()) return wanted.status();
+  const auto run = [&](const std::string& name, const SimulationOptions& options) {
+    return check_case(bench, **own, "sparse", fmt::format("{} against {}, {}", tables.text(), beside, name), requests,
+                      *wanted, options, [](const Simulation& simulation, CheckRow& row) {
+                        row.note = fmt::format("{} rows selected pages, {} preemptions",
+                                               simulation.stats.selecting_rows, simulation.stats.preemptions);
+                        if (simulation.stats.selecting_rows == 0) row.failure = "no row was sparse";
+                      });
+  };
+  SimulationOptions options{.limits = bench.limits};
+  options.limits.sparse_tables = true;
+  options.limits.draft_tokens = 0;
+  TESSERA_TRY(run("together", options));
+  options.limits.draft_tokens = 3;
+  options.page_seed = 5, options.packing_seed = 9, options.limits.chunk_cap = 7;
+  TESSERA_TRY(run("chunked, shuffled, dense rows speculated", options));
+  std::int32_t blocks = 0;  // of the longest sequence: the others have to give way
+  for (const SimulatedRequest& request : requests)
+    blocks = std::max(blocks, (static_cast<std::int32_t>(request.prompt.size()) + request.max_tokens + 15) / 16);
+  options = {.limits = bench.limits, .pages = blocks + 1};
+  options.limits.sparse_tables = options.limits.prefix_cache = true;
+  return run("few pages, prefix cache on", options);
+}
+
+Status check_all_tables(CheckBench& bench) {
+  const std::string all = std::to_string(bench.runner.max_context());
+  Config dense = bench.config;
+  dense.sparse_decode = {};
+  const Tables everything[] = {{"sink_window", {{"sink", "0"}, {"window", all.c_str()}}},
+                               {"page_topk", {{"budget", all.c_str()}}}};
+  for (const Tables& tables : everything) TESSERA_TRY(check_tables(bench, tables, dense, "dense decoding"));
+  const Tables some[] = {{"sink_window", {{"sink", "16"}, {"window", "32"}}}, {"page_topk", {{"budget", "64"}}}};
+  for (const Tables& tables : some)
+    TESSERA_TRY(check_tables(bench, tables, oracle_of(with_tables(bench.config, tables)), "the oracle"));
+  return {};
+}
+
 }  // namespace
 
 Status check_sparse(CheckBench& bench) {
-  if (bench.runner.spec().loops < 3) return skip_suite(bench, "sparse", "the model has too few loops");
+  if (bench.runner.spec().loops == 1) return check_all_tables(bench);
+  if (bench.runner.spec().loops < 3) return skip_suite(bench, "sparse", "the model has two loops");
   TESSERA_TRY(check_everything_kept(bench));
   for (const char* retention : {"0.5", "0.25", "0.1", "0.02"}) TESSERA_TRY(check_retention(bench, retention));
   return {};

@@ -10,7 +10,8 @@ constexpr std::int32_t kTokens = 24;  // generated
 struct Drafts {
   std::int32_t tokens, loops;
   std::string name() const {
-    return loops == 0 ? fmt::format("{} looked up", tokens) : fmt::format("{} drafted by {} loop{}", tokens, loops, loops == 1 ? "" : "s");
+    return loops == 0 ? fmt::format("{} looked up", tokens)
+                      : fmt::format("{} drafted by {} loop{}", tokens, loops, loops == 1 ? "" : "s");
   }
 };
 

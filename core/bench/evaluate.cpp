@@ -199,7 +199,8 @@ Result<std::vector<TaskScore>> evaluate(const Config& config, Registry& registry
                              (*runner)->sparse_from()};
   TESSERA_TRY(validate(asked, bounds));
   LoopParams loops = resolve_loops(asked, bounds);
-  const bool decoded = loops.exit_threshold < 1 || (*runner)->capture_depth() > 0;  // rows may differ from a prompt's
+  const bool decoded =
+      loops.exit_threshold < 1 || (*runner)->sparse_from() != LoopParams::kNever;  // rows may differ from a prompt's
   if (decoded) loops.decode_tail = options.decode_tail;
 
   std::vector<TaskScore> tasks;

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "cache/kv_pool.h"
+#include "engine/limits.h"
 #include "engine/probe.h"
 
 namespace tessera {
@@ -19,48 +20,6 @@ KvShape kv_shape(const DecoderSpec& spec) { return {spec.layers, spec.kv_heads, 
 
 sdk::AttentionShape attention_shape(const DecoderSpec& spec) {
   return {spec.layers, spec.q_heads, spec.kv_heads, spec.head_dim, spec.attention_scale(), sdk::DType::f32};
-}
-
-std::int32_t draft_tokens(const Config& config) {
-  return config.speculation.kind == "none" ? 0 : config.speculation.draft_tokens;
-}
-
-std::int32_t draft_loops(const Config& config) {
-  return config.speculation.kind == "self" ? config.speculation.draft_loops : 0;
-}
-
-Status check_speculation(const Config& config, const DecoderSpec& spec) {
-  if (draft_tokens(config) == 0) return {};
-  const std::string where = config.speculation.where.text();
-  if (draft_loops(config) >= spec.loops)
-    return fail(Code::invalid_argument, "{}: speculation drafts with {} loops, but the model has {}; {}", where,
-                draft_loops(config), spec.loops == 1 ? "one" : fmt::format("{}", spec.loops),
-                spec.loops == 1 ? "use speculation.kind: prompt_lookup" : "lower speculation.draft_loops");
-  const std::int32_t rows = config.scheduler.max_batch * (1 + draft_tokens(config));
-  if (config.scheduler.step_tokens < rows)
-    return fail(
-        Code::invalid_argument,
-        "{}: scheduler.step_tokens is {}, but {} sequences of {} drafted tokens need {} rows in one step; raise "
-        "it, or lower speculation.draft_tokens or scheduler.max_batch",
-        where, config.scheduler.step_tokens, config.scheduler.max_batch, draft_tokens(config), rows);
-  return {};
-}
-
-Result<sdk::StepLimits> step_limits(const Config& config, const DecoderSpec& spec, bool all_logits) {
-  const std::int32_t context = config.model.max_context == 0 ? spec.max_context : config.model.max_context;
-  if (context > spec.max_context)
-    return fail(Code::invalid_argument,
-                "{}: model.max_context is {} but the model was made for {} positions; lower it or leave it out",
-                config.model.where.text(), context, spec.max_context);
-  const std::int32_t batch = config.scheduler.max_batch;
-  TESSERA_TRY(check_speculation(config, spec));
-  const std::int32_t decode_rows = batch * (1 + draft_tokens(config));
-  return sdk::StepLimits{.max_rows = config.scheduler.step_tokens,
-                         .max_slices = batch,
-                         .max_logit_rows = all_logits ? config.scheduler.step_tokens : decode_rows,
-                         .max_context = context,
-                         .max_pages = batch * pages_for(context),
-                         .max_decode_rows = decode_rows};
 }
 
 /// Hazards count from the first loop, but a row may leave only from its rule's first loop on (docs/numerics.md,
@@ -131,7 +90,13 @@ Status Runner::load_model(const Config& config, const RunnerOptions& options) {
   auto limits = step_limits(config, spec_, options.all_logits);
   if (!limits.ok()) return limits.status();
   limits_ = *limits;
-  TESSERA_TRY(backend_->bind(limits_));
+  sdk::StepLimits packed = limits_;
+  if (sparse_tables()) {  // selecting rows come twice (pack_kept)
+    packed.max_rows += limits_.max_slices;
+    packed.max_slices += limits_.max_slices;
+    packed.max_pages += limits_.max_pages;
+  }
+  TESSERA_TRY(backend_->bind(packed));
 
   const auto prepare = [&](WeightSource& weights) -> Status {
     auto decoder = Decoder::load(spec_, weights, *backend_.get(), limits_, sparse_active_);
@@ -167,11 +132,24 @@ Status Runner::open_sparse(const Config& config, Registry& registry) {
   sparse_ = std::move(*sparse);
   crossover_ = config.sparse_decode.crossover;
   sparse_active_ = sparse_->active();
+  sparse_tables_ = sparse_->style() == sdk::SparseStyle::tables;
   return {};
 }
 
 Status Runner::bind_sparse(const Config& config) {
   if (!sparse_active_) return {};
+  const char* name = sparse_.descriptor().name;
+  if (sparse_tables_ && spec_.loops > 1)
+    return fail(Code::invalid_argument,
+                "{}: sparse_decode {} serves models with one loop, but this one has {}; use loop_reference",
+                config.sparse_decode.plugin.where.text(), name, spec_.loops);
+  if (!sparse_tables_) TESSERA_TRY(check_references(config));
+  std::size_t bytes = 0;
+  TESSERA_TRY(sparse_->bind(attention_shape(spec_), limits_, limits_.max_decode_rows, backend_->context(), bytes));
+  return bytes == 0 ? Status{} : backend_->allocate(bytes, &sparse_workspace_);
+}
+
+Status Runner::check_references(const Config& config) {
   const char* name = sparse_.descriptor().name;
   if (spec_.loops <= sparse_->capture_depth() + 1)
     return fail(Code::invalid_argument,
@@ -184,9 +162,7 @@ Status Runner::bind_sparse(const Config& config) {
                 "{}: sparse_decode {} needs the scores of attention, which {} does not emit; use attention.name: "
                 "attention_exact",
                 config.sparse_decode.plugin.where.text(), name, attention_.descriptor().name);
-  std::size_t bytes = 0;
-  TESSERA_TRY(sparse_->bind(attention_shape(spec_), limits_, limits_.max_decode_rows, backend_->context(), bytes));
-  return bytes == 0 ? Status{} : backend_->allocate(bytes, &sparse_workspace_);
+  return {};
 }
 
 PassContext Runner::context() {
@@ -212,6 +188,7 @@ Status Runner::size_pool(const Config& config) {
   auto kv = allocate_kv(*backend_.get(), shape, pages);
   if (!kv.ok()) return kv.status();
   kv_ = *kv;
+  if (sparse_tables()) TESSERA_TRY(sparse_->attach(kv_));
   log(LogLevel::info, "KV pool: {} pages of {} positions, {} MiB", pages, sdk::kPageSize,
       (pages * page_bytes(shape)) >> 20);
   return {};
@@ -229,6 +206,10 @@ sdk::PackedRows Runner::pack(const StepPlan& plan, bool every_row) {
   states_.clear(), references_.clear(), groups_.clear();
   order_slices(plan);
   for (const std::size_t index : order_) pack_slice(plan.slices[index], every_row);
+  check(std::ssize(tokens_) <= limits_.max_rows && std::ssize(pages_) <= limits_.max_pages,
+        "step of {} rows, {} pages exceeds the limits {}, {}", tokens_.size(), pages_.size(), limits_.max_rows,
+        limits_.max_pages);
+  if (!groups_.empty() && groups_.back().mode == sdk::RowMode::select) pack_kept();
   const auto size = [](const auto& list) { return static_cast<std::int32_t>(list.size()); };
   const sdk::PackedRows rows{.num_rows = size(tokens_),
                              .num_slices = size(slices_),
@@ -242,10 +223,8 @@ sdk::PackedRows Runner::pack(const StepPlan& plan, bool every_row) {
                              .num_logit_rows = size(logit_rows_),
                              .states = spec_.loops > 1 ? states_.data() : nullptr,
                              .references = sparse_active_ ? references_.data() : nullptr};
-  check(rows.num_rows <= limits_.max_rows && rows.num_logit_rows <= limits_.max_logit_rows &&
-            rows.num_pages <= limits_.max_pages,
-        "step of {} rows, {} logit rows, {} pages exceeds the limits {}, {}, {}", rows.num_rows, rows.num_logit_rows,
-        rows.num_pages, limits_.max_rows, limits_.max_logit_rows, limits_.max_pages);
+  check(rows.num_logit_rows <= limits_.max_logit_rows, "step of {} logit rows exceeds the limit {}",
+        rows.num_logit_rows, limits_.max_logit_rows);
   return rows;
 }
 
@@ -274,6 +253,26 @@ void Runner::pack_slice(const PlanSlice& slice, bool every_row) {
   }
   group.num_rows += rows;
   ++group.num_slices;
+}
+
+void Runner::pack_kept() {
+  RowGroup& group = groups_.back();
+  group.first_kept_row = static_cast<std::int32_t>(tokens_.size());
+  group.first_kept_slice = static_cast<std::int32_t>(slices_.size());
+  for (std::int32_t i = 0; i < group.num_rows; ++i) {
+    const std::int32_t position = positions_[static_cast<std::size_t>(group.first_row + i)];
+    const std::int32_t pages = sparse_->pages_kept(position), all = pages_for(position + 1);
+    check(group.num_slices == group.num_rows && pages >= 1 && pages <= all, "a row at {} selects {} of {} pages",
+          position, pages, all);
+    const std::int32_t last = (pages - 1) * sdk::kPageSize + position % sdk::kPageSize;
+    slices_.push_back({i, 1, last, 0, static_cast<std::int32_t>(pages_.size()), pages});
+    pages_.resize(pages_.size() + static_cast<std::size_t>(pages));
+    tokens_.push_back(0);
+    positions_.push_back(last);
+    row_slice_.push_back(i);
+    states_.push_back(-1);
+    references_.push_back(-1);
+  }
 }
 
 Status Runner::step(const StepPlan& plan, StepResult& result) {
@@ -345,19 +344,6 @@ Status Runner::run(const StepPlan& plan, std::vector<float>& logits, bool every_
   }
   logits.swap(answer_.logits);
   return {};
-}
-
-SchedulerLimits scheduler_limits(const Config& config, const Runner& runner) {
-  return {.max_batch = config.scheduler.max_batch,
-          .step_tokens = config.scheduler.step_tokens,
-          .chunk_cap = config.scheduler.chunk_cap,
-          .max_queue = config.scheduler.max_queue,
-          .max_context = runner.max_context(),
-          .depths = runner.spec().loops,
-          .capture_depth = runner.capture_depth(),
-          .draft_tokens = draft_tokens(config),
-          .draft_loops = draft_loops(config),
-          .prefix_cache = config.cache.prefix_cache};
 }
 
 }  // namespace tessera

@@ -44,7 +44,9 @@ class Runner {
   const sdk::Descriptor& attention_descriptor() const { return attention_.descriptor(); }
   std::uint64_t attention_fallbacks() const { return attention_->fallbacks(); }
   /// Depth at which sparse rows are captured; 0 = decoding is dense.
-  std::int32_t capture_depth() const { return sparse_active_ ? sparse_->capture_depth() : 0; }
+  std::int32_t capture_depth() const { return sparse_active_ && !sparse_tables_ ? sparse_->capture_depth() : 0; }
+  /// Whether sparse rows attend to some of their pages.
+  bool sparse_tables() const { return sparse_active_ && sparse_tables_; }
   /// Position of the first decoded row that may be sparse: it sees `sparse_decode.crossover` positions.
   std::int32_t sparse_from() const { return sparse_active_ ? crossover_ - 1 : LoopParams::kNever; }
   std::int32_t max_context() const { return limits_.max_context; }
@@ -68,11 +70,14 @@ class Runner {
   Status load_model(const Config& config, const RunnerOptions& options);
   Status open_sparse(const Config& config, Registry& registry);
   Status bind_sparse(const Config& config);
+  Status check_references(const Config& config);
   PassContext context();
   Status size_pool(const Config& config);
   void order_slices(const StepPlan& plan);
   sdk::PackedRows pack(const StepPlan& plan, bool every_row);
   void pack_slice(const PlanSlice& slice, bool every_row);
+  /// Selecting rows once more, each with room for its kept pages.
+  void pack_kept();
   /// Sorts the answers of rows that may leave from those of rows that did.
   void judge(const StepPlan& plan, StepResult& result);
   /// The KV of rows that left early, where later rows look for it.
@@ -82,6 +87,7 @@ class Runner {
   PluginPtr<sdk::Attention> attention_;
   PluginPtr<sdk::SparseDecode> sparse_;
   bool sparse_active_ = false;
+  bool sparse_tables_ = false;
   bool masses_ = false;
   std::int32_t crossover_ = 1;
   std::unique_ptr<Decoder> decoder_;

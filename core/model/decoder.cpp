@@ -143,6 +143,12 @@ sdk::PackedRows group_of(const sdk::PackedRows& step, const RowGroup& group) {
   return rows;
 }
 
+sdk::PackedRows kept_of(const sdk::PackedRows& step, const RowGroup& group) {
+  RowGroup kept = group;
+  kept.first_row = group.first_kept_row, kept.first_slice = group.first_kept_slice;
+  return group_of(step, kept);
+}
+
 namespace {
 
 sdk::Matrix part_of(const sdk::Matrix& buffer, const RowGroup& group) {
@@ -175,6 +181,7 @@ Status Decoder::attend_group(const PassContext& context, const RowGroup& group, 
   const sdk::SparseArgs sparse{q,       attended,     context.kv,      layer, rows, context.sparse_workspace,
                                scores_, max_context_, masses_of(layer)};
   if (group.mode == sdk::RowMode::consume) return context.sparse->consume(sparse, backend_.context());
+  if (group.mode == sdk::RowMode::select) return attend_kept(context, group, layer, q, attended);
   const bool captures = group.mode == sdk::RowMode::capture;
   // A plugin plans one step at a time, and here are two.
   if (context.groups.size() > 1) TESSERA_TRY(context.attention.plan(group_of(host_, group)));
@@ -184,6 +191,18 @@ Status Decoder::attend_group(const PassContext& context, const RowGroup& group, 
   return captures ? context.sparse->capture(sparse, backend_.context()) : Status{};
 }
 
+Status Decoder::attend_kept(const PassContext& context, const RowGroup& group, std::int32_t layer, const sdk::Matrix& q,
+                            const sdk::Matrix& attended) {
+  const sdk::PackedRows kept = kept_of(device_, group);
+  // The plugin fills in pages that the step's metadata has room for; on the device they are ours to write.
+  TESSERA_TRY(context.sparse->select({q, context.kv, layer, group_of(device_, group), kept.slices,
+                                      const_cast<std::int32_t*>(kept.pages), context.sparse_workspace},
+                                     backend_.context()));
+  if (context.groups.size() > 1) TESSERA_TRY(context.attention.plan(kept_of(host_, group)));
+  return context.attention.run({q, attended, context.kv, layer, kept, context.workspace, nullptr, 0},
+                               backend_.context());
+}
+
 Status Decoder::attend(const PassContext& context, std::int32_t index, const sdk::PackedRows& device) {
   const Layer& layer = layers_[static_cast<std::size_t>(index)];
   for (const RowGroup& group : context.groups) {
@@ -191,6 +210,9 @@ Status Decoder::attend(const PassContext& context, std::int32_t index, const sdk
     TESSERA_TRY(backend_.rotary_append({part_of(qkv_, group), part_of(q_, group), spec_.q_heads, spec_.kv_heads,
                                         spec_.head_dim, spec_.rotary.dim, cosines_, sines_, layer.q_norm, layer.k_norm,
                                         spec_.norm_eps, context.kv, index, rows}));
+    if (context.sparse != nullptr && context.sparse->style() == sdk::SparseStyle::tables)
+      TESSERA_TRY(context.sparse->appended({{}, context.kv, index, rows, nullptr, nullptr, context.sparse_workspace},
+                                           backend_.context()));
     TESSERA_TRY(attend_group(context, group, index, rows));
   }
   return {};
@@ -218,14 +240,24 @@ Status Decoder::finish_sublayer(const float* norm_after, const sdk::Matrix& delt
   return backend_.rms_norm({delta, nullptr, norm_after, spec_.norm_eps, delta});
 }
 
-Status Decoder::forward(const PassContext& context, const sdk::PackedRows& rows, bool want_masses, PassAnswer& answer) {
-  sdk::PackedRows device{};
+Status Decoder::begin(const PassContext& context, const sdk::PackedRows& rows) {
   host_ = rows;
-  TESSERA_TRY(backend_.begin_step(rows, &device));
-  if (context.groups.size() == 1 && context.groups[0].mode != sdk::RowMode::consume)
-    TESSERA_TRY(context.attention.plan(rows));
+  TESSERA_TRY(backend_.begin_step(rows, &device_));
+  host_.num_rows = device_.num_rows = 0;  // kept rows come behind those that are computed
+  for (const RowGroup& group : context.groups) host_.num_rows += group.num_rows;
+  device_.num_rows = host_.num_rows;
+  const RowGroup& only = context.groups.front();
+  if (context.groups.size() == 1 && only.mode != sdk::RowMode::consume)
+    TESSERA_TRY(context.attention.plan(only.mode == sdk::RowMode::select ? kept_of(host_, only) : host_));
   for (const RowGroup& group : context.groups)
-    if (group.mode != sdk::RowMode::dense) TESSERA_TRY(context.sparse->plan(group.mode, group_of(rows, group)));
+    if (group.mode != sdk::RowMode::dense) TESSERA_TRY(context.sparse->plan(group.mode, group_of(host_, group)));
+  return {};
+}
+
+Status Decoder::forward(const PassContext& context, const sdk::PackedRows& packed, bool want_masses,
+                        PassAnswer& answer) {
+  TESSERA_TRY(begin(context, packed));
+  const sdk::PackedRows &rows = host_, &device = device_;
   const sdk::Matrix hidden = rows_of(hidden_, rows.num_rows), normed = rows_of(normed_, rows.num_rows);
   const sdk::Matrix delta = rows_of(delta_, rows.num_rows), last = rows_of(last_, rows.num_logit_rows);
   TESSERA_TRY(backend_.embed(*embedding_, device, hidden));

@@ -20,7 +20,11 @@ struct RowGroup {
   sdk::RowMode mode;
   std::int32_t first_row, num_rows;
   std::int32_t first_slice, num_slices;
+  std::int32_t first_kept_row = 0,
+               first_kept_slice = 0;  // selecting rows: where they come again, with their kept pages
 };
+/// The rows of the group as attention sees them when they select.
+sdk::PackedRows kept_of(const sdk::PackedRows& step, const RowGroup& group);
 /// The group's part of a step's metadata, on the host or on the device.
 sdk::PackedRows group_of(const sdk::PackedRows& step, const RowGroup& group);
 
@@ -54,7 +58,7 @@ class Decoder {
 
   /// One pass over the layers for all rows, each at its slice's depth: appends their K and V, keeps the hidden states
   /// of rows that go on, and answers for the rows that want it.
-  Status forward(const PassContext& context, const sdk::PackedRows& rows, bool want_masses, PassAnswer& answer);
+  Status forward(const PassContext& context, const sdk::PackedRows& packed, bool want_masses, PassAnswer& answer);
   /// Rows of the state bank; 0 for a plain model.
   static std::int32_t num_states(const DecoderSpec& spec, const sdk::StepLimits& limits) {
     return spec.loops > 1 ? 2 * limits.max_rows : 0;
@@ -88,6 +92,9 @@ class Decoder {
   Status attend(const PassContext& context, std::int32_t layer, const sdk::PackedRows& device);
   Status attend_group(const PassContext& context, const RowGroup& group, std::int32_t layer,
                       const sdk::PackedRows& rows);
+  Status attend_kept(const PassContext& context, const RowGroup& group, std::int32_t layer, const sdk::Matrix& q,
+                     const sdk::Matrix& attended);
+  Status begin(const PassContext& context, const sdk::PackedRows& packed);
   Status run_layer(const PassContext& context, std::int32_t index, const sdk::PackedRows& device);
   /// The sublayer's output, normalized where the model wants it, waits in delta_ for the next norm to add it.
   Status finish_sublayer(const float* norm_after, const sdk::Matrix& delta);
@@ -108,9 +115,9 @@ class Decoder {
   std::vector<Layer> layers_;
   // Activations, all f32 [max_rows][...]: the residual stream, what the next norm adds to it, and scratch.
   sdk::Matrix hidden_{}, delta_{}, normed_{}, qkv_{}, q_{}, attended_{}, gate_up_{}, gated_{}, last_{}, logits_{};
-  sdk::PackedRows host_{};   // of the running step
-  float* scores_ = nullptr;  // sparse: [max_decode_rows][q_heads][max_context]
-  sdk::Matrix masses_{};     // sparse: [layers][max_decode_rows * q_heads]
+  sdk::PackedRows host_{}, device_{};  // of the running step
+  float* scores_ = nullptr;            // sparse: [max_decode_rows][q_heads][max_context]
+  sdk::Matrix masses_{};               // sparse: [layers][max_decode_rows * q_heads]
   std::int32_t max_context_ = 0;
   sdk::Matrix gates_{}, states_{};  // looped: [max_logit_rows][1]; hidden states between passes
 };

@@ -95,8 +95,9 @@ void Planner::begin_decode(Item& item) {
     const std::int32_t blocks = (item.held_pages + free_pages_) / limits_.depths;
     item.round_rows = std::min({limits_.round_rows(), left, blocks * kPageTokens - item.first});
     // Rows of a slice are of one kind.
-    const bool crosses = limits_.capture_depth > 0 && !sequence.sparse(item.first);
+    const bool crosses = limits_.sparse_decode() && !sequence.sparse(item.first);
     if (crosses) item.round_rows = std::min(item.round_rows, sequence.rule.sparse_from - item.first);
+    if (limits_.sparse_tables && !crosses) item.round_rows = 1;  // each row has a table of its own
     if (limits_.draft_loops == 0) {
       item.tokens = look_up(sequence.tokens, item.round_rows - 1);
       item.round_rows = 1 + static_cast<std::int32_t>(item.tokens.size());
@@ -225,17 +226,20 @@ PageId Planner::next_page() {
 std::int32_t Planner::chunk_limit(const Item& item) const {
   const Sequence& sequence = *item.sequence;
   std::int32_t rows = std::min(sequence.size() - item.first, rows_left_);
-  if (looped()) {  // rows of one slice run the same loops, and those that may leave earlier are decoded one by one
-    rows = std::min(rows, limits_.round_rows() + shared_rows_);
+  if (looped()) rows = std::min(rows, limits_.round_rows() + shared_rows_);
+  if (looped() || limits_.sparse_tables) {
     std::int32_t alike = 1;
-    const auto fits = [&](std::int32_t position) {
-      return sequence.loops_of(position) == sequence.loops_of(item.first) &&
-             (position < sequence.decode_from() || (sequence.decided(position) && !sequence.sparse(position)));
-    };
-    while (alike < rows && fits(item.first + alike)) ++alike;
-    rows = alike;
+    while (alike < rows && !sequence.sparse(item.first) && joins(sequence, item.first, item.first + alike)) ++alike;
+    rows = std::min(rows, alike);
   }
   return limits_.chunk_cap > 0 ? std::min(rows, limits_.chunk_cap) : rows;
+}
+
+/// Rows of one slice run the same loops, those that may leave earlier are decoded one by one, and so are sparse ones.
+bool Planner::joins(const Sequence& sequence, std::int32_t first, std::int32_t position) const {
+  if (!looped()) return !sequence.sparse(position);
+  return sequence.loops_of(position) == sequence.loops_of(first) &&
+         (position < sequence.decode_from() || (sequence.decided(position) && !sequence.sparse(position)));
 }
 
 std::int32_t Planner::missing_pages(const Item& item) const {
@@ -279,6 +283,7 @@ void Planner::emit_role(const Item& item, PlanSlice& slice) const {
 }
 
 void Planner::emit_loops(const Item& item, PlanSlice& slice) {
+  if (limits_.sparse_tables && item.sequence->sparse(item.first)) slice.mode = sdk::RowMode::select;
   if (!looped()) return;
   const Sequence& sequence = *item.sequence;
   slice.depth = item.depth;

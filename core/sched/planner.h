@@ -64,6 +64,7 @@ class Planner {
   bool looped() const { return limits_.depths > 1; }
   bool decodes(const Sequence& sequence) const;
   std::int32_t chunk_limit(const Item& item) const;
+  bool joins(const Sequence& sequence, std::int32_t first, std::int32_t position) const;
   /// Pages that the item needs, besides what it holds after this step, to have all its known tokens computed.
   std::int32_t missing_pages(const Item& item) const;
   std::vector<PageId> usable_hits(const Sequence& sequence) const;

@@ -283,8 +283,13 @@ void Scheduler::index_blocks(Sequence& sequence) {
 /// A block of a looped model is known when the loops of all its tokens are.
 void Scheduler::extend_chain(Sequence& sequence) {
   if (!limits_.prefix_cache) return;
-  if (limits_.depths == 1) {
+  if (limits_.depths == 1 && !limits_.sparse_tables) {
     index_.extend(sequence.chain, sequence.tokens);
+  } else if (limits_.depths == 1) {
+    if (sequence.tokens.size() / kPageTokens == sequence.chain.size()) return;
+    std::vector<std::uint16_t> modes(sequence.tokens.size());
+    for (std::size_t i = 0; i < modes.size(); ++i) modes[i] = sequence.sparse(static_cast<std::int32_t>(i)) ? 256 : 0;
+    index_.extend(sequence.chain, sequence.tokens, modes);
   } else if (sequence.loops.size() / kPageTokens > sequence.chain.size()) {
     // Planes from the request's last loop on are not written: its number of loops counts too.
     std::vector<std::uint16_t> modes;
@@ -326,6 +331,8 @@ void Scheduler::track_references(Sequence& sequence, const PlanSlice& slice) {
       check(leases[row].slot == slice.references[row] && references_.readable(leases[row]),
             "sequence {} consumes slot {}, which is not its own", slice.id, slice.references[row]);
     stats_.consumed_rows += slice.num_rows();
+  } else if (slice.mode == sdk::RowMode::select) {
+    stats_.selecting_rows += slice.num_rows();
   }
 }
 

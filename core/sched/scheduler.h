@@ -30,10 +30,12 @@ struct SchedulerLimits {
   std::int32_t max_context = 2048;
   std::int32_t depths = 1;         // page tables of one sequence
   std::int32_t capture_depth = 0;  // of sparse rows (of depth 0 there are none); deeper ones consume
+  bool sparse_tables = false;      // sparse rows attend to some of their pages (models without loops)
   std::int32_t draft_tokens = 0;   // candidates of one round of speculation at most; 0 = no speculation
   std::int32_t draft_loops = 0;    // loops that draft them; 0 = they are looked up in the sequence itself
   bool prefix_cache = true;
 
+  bool sparse_decode() const { return capture_depth > 0 || sparse_tables; }
   /// That a sequence may have in one step for one round; step_tokens holds those of max_batch sequences.
   std::int32_t round_rows() const { return draft_tokens + 1; }
 };
@@ -122,7 +124,7 @@ struct StepOutcome {
 struct SchedulerStats {
   std::int64_t steps = 0, rows = 0, prefill_rows = 0, decode_rows = 0;
   std::int64_t preemptions = 0, recomputed_rows = 0, prefix_hit_tokens = 0;
-  std::int64_t captured_rows = 0, consumed_rows = 0;
+  std::int64_t captured_rows = 0, consumed_rows = 0, selecting_rows = 0;
   std::int64_t rounds = 0, round_tokens = 0, rejected_rows = 0;
   /// Candidates verified and confirmed, by their place in the round. None counts beyond the end of its sequence.
   std::array<std::int64_t, 16> candidates{}, confirmed{};

@@ -28,6 +28,7 @@ class Storm {
                 .max_context = 100,
                 .depths = depths,
                 .capture_depth = depths > 2 ? below(2) : 0,
+                .sparse_tables = depths == 1 && below(2) != 0,
                 .draft_tokens = draft_tokens,
                 .draft_loops = draft_loops,
                 .prefix_cache = below(4) != 0},
@@ -67,8 +68,8 @@ class Storm {
     for (std::int32_t p = 0; p < length; ++p) prompt.push_back(p < length - own ? family * 100 + p : below(2));
     LoopParams rule{.max = limits_.depths - below(2) * below(limits_.depths)};
     if (below(2)) rule.exit_threshold = 0.5f, rule.min = 1 + below(rule.max);
-    if (limits_.depths > 1) rule.decode_tail = below(3) == 0 ? below(length + 1) : below(2);
-    if (limits_.capture_depth > 0 && below(3) != 0) rule.sparse_from = below(2) * below(100);
+    if (limits_.depths > 1 || limits_.sparse_tables) rule.decode_tail = below(3) == 0 ? below(length + 1) : below(2);
+    if (limits_.sparse_decode() && below(3) != 0) rule.sparse_from = below(2) * below(100);
     for (std::int32_t i = 0; i < count; ++i) {
       specs.push_back({next_id_ + static_cast<SequenceId>(i), prompt, 1 + below(35), rule});
     }
@@ -187,7 +188,7 @@ class Storm {
 
   /// What computing `position` at a depth gives.
   std::uint64_t made(const Model& model, std::size_t position, std::size_t depth) const {
-    return content(model.marked(position + 1, limits_.capture_depth > 0), loops_before(model, position), depth);
+    return content(model.marked(position + 1, limits_.sparse_decode()), loops_before(model, position), depth);
   }
 
   /// Of a plain model there is nothing to tell.
@@ -250,6 +251,11 @@ class Storm {
   /// A row is captured once, at its depth, and deeper passes find it in the same slot.
   void track_references(const PlanSlice& slice) {
     const Model& model = live_.at(slice.id);
+    if (limits_.sparse_tables) {  // a sparse row has a table, and so a slice, of its own
+      REQUIRE((slice.mode == sdk::RowMode::select) == model.sparse(slice.first_position));
+      REQUIRE((slice.num_rows() == 1 || !model.sparse(slice.first_position + slice.num_rows() - 1)));
+      return;
+    }
     for (std::int32_t row = 0; row < slice.num_rows(); ++row) {
       const std::int32_t position = slice.first_position + row;
       const bool sparse = limits_.capture_depth > 0 && model.sparse(position) && slice.depth >= limits_.capture_depth &&

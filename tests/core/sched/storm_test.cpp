@@ -27,6 +27,7 @@ void storms(std::int32_t depths, std::int32_t draft_tokens = 0, std::int32_t dra
       sum.confirmed[i] += storm.stats.confirmed[i];
     }
     sum.captured_rows += storm.stats.captured_rows;
+    sum.selecting_rows += storm.stats.selecting_rows;
   }
   for (std::size_t i = 0; i < static_cast<std::size_t>(draft_tokens); ++i) {
     MESSAGE("candidate ", i + 1, ": ", sum.confirmed[i], " of ", sum.candidates[i], " confirmed");
@@ -34,6 +35,7 @@ void storms(std::int32_t depths, std::int32_t draft_tokens = 0, std::int32_t dra
     CHECK(sum.confirmed[i] > 20);
   }
   if (depths > 2) CHECK(sum.captured_rows > 100);
+  if (depths == 1) CHECK(sum.selecting_rows > 100);
   MESSAGE("depths ", depths, ": ", sum.steps, " steps, ", sum.preemptions, " preemptions, ", sum.recomputed_rows,
           " recomputed rows, ", sum.prefix_hit_tokens, " prefix hit tokens (seeds 1..40)");
   // The storms are worth something only if they reach the rare paths.

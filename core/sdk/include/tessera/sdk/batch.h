@@ -36,8 +36,8 @@ struct PackedRows {
 };
 
 /// What attention does for a row. Sparse decoding (sparse_decode.h): a captured row is dense, and its reference is
-/// kept; a consuming row reads only what its reference kept.
-enum class RowMode : std::uint32_t { dense = 0, capture = 1, consume = 2 };
+/// kept; a consuming row reads only what its reference kept; a selecting row attends to some of its pages.
+enum class RowMode : std::uint32_t { dense = 0, capture = 1, consume = 2, select = 3 };
 
 /// Configured limits: what `bind` sizes worst-case memory by. Never the pool's size.
 struct StepLimits {

@@ -1,5 +1,5 @@
-// Sparse decode attention of looped models: later loops of a decoded row read only the positions that mattered in an
-// earlier one.
+// Sparse decode attention. Of looped models: later loops of a decoded row read only the positions that mattered in an
+// earlier one. Of any model: a decoded row attends to some of its pages only.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,17 +27,35 @@ struct SparseArgs {
   float* masses;  // capture: [rows][num_q_heads] the share of the attention kept by each head's selection
 };
 
+/// One layer of rows and the pages that they may see.
+struct TableArgs {
+  Matrix q;  // select: [rows][num_q_heads * head_dim], rotated; appended: without data
+  KvView kv;
+  std::int32_t layer;
+  PackedRows rows;           // device pointers
+  const Slice* kept_slices;  // select: [rows] where each row's kept pages go: `pages` + first_page, num_pages of them
+  std::int32_t* pages;       // select: to be written there, ascending in the row's own table, its last page last
+  void* workspace;           // `workspace_bytes` from bind, uninitialized
+};
+
+/// How a strategy makes decoded rows sparse.
+enum class SparseStyle : std::uint32_t {
+  references = 0,  // looped models: capture, then consume
+  tables = 1,      // plain models: select; attention itself is as ever, over the kept pages as if there were no others
+};
+
 /// One object per model; every call comes from the engine thread. References live in slots that the engine hands out:
 /// one for each row between its capture and its last loop.
 ///
-///   create -> bind -> (plan -> capture or consume x layers)* -> destroy
+///   references: create -> bind -> (plan -> capture or consume x layers)* -> destroy
+///   tables:     create -> bind -> attach -> ((appended, select) x layers)* -> destroy
 ///
 /// What a row gets is a function of its own request and position (docs/numerics.md, "Sparse decoding").
 class SparseDecode {
  public:
   static constexpr Kind kKind = Kind::sparse_decode;
 
-  /// Depth (loop - 1) whose rows are captured; deeper ones consume.
+  /// references: depth (loop - 1) whose rows are captured; deeper ones consume.
   virtual std::int32_t capture_depth() const noexcept = 0;
   /// False when this configuration would keep everything: all rows are dense then, and nothing else is called.
   virtual bool active() const noexcept = 0;
@@ -51,9 +69,35 @@ class SparseDecode {
     return {};
   }
   /// [step] After attention has written `out` and the scores of these rows. Enqueues only.
-  virtual Status capture(const SparseArgs& args, const DeviceContext& device) noexcept = 0;
+  virtual Status capture(const SparseArgs& args, const DeviceContext& device) noexcept {
+    (void)args, (void)device;
+    return fail(Code::internal, "this strategy captures nothing");
+  }
   /// [step] Instead of attention. Enqueues only.
-  virtual Status consume(const SparseArgs& args, const DeviceContext& device) noexcept = 0;
+  virtual Status consume(const SparseArgs& args, const DeviceContext& device) noexcept {
+    (void)args, (void)device;
+    return fail(Code::internal, "this strategy consumes nothing");
+  }
+
+  virtual SparseStyle style() const noexcept { return SparseStyle::references; }
+  /// tables: of the pages up to `position`, how many a decoded row there attends to: from 1 to all of them, and a
+  /// function of the position alone.
+  virtual std::int32_t pages_kept(std::int32_t position) const noexcept { return position / kPageSize + 1; }
+  /// tables: [control] Once, when the pool is there; what is kept of each page is claimed here.
+  virtual Status attach(const KvView& kv) noexcept {
+    (void)kv;
+    return {};
+  }
+  /// tables: [step] Keys and values of these rows, sparse or not, have been written. Enqueues only.
+  virtual Status appended(const TableArgs& args, const DeviceContext& device) noexcept {
+    (void)args, (void)device;
+    return {};
+  }
+  /// tables: [step] Chooses the pages of each row, one row a slice. Enqueues only.
+  virtual Status select(const TableArgs& args, const DeviceContext& device) noexcept {
+    (void)args, (void)device;
+    return fail(Code::internal, "this strategy selects no pages");
+  }
 
  protected:
   ~SparseDecode() = default;  // destroyed through Descriptor::destroy only

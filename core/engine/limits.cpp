@@ -1,0 +1,66 @@
+#include "engine/limits.h"
+
+#include "engine/runner.h"
+
+namespace tessera {
+namespace {
+
+std::int32_t draft_tokens(const Config& config) {
+  return config.speculation.kind == "none" ? 0 : config.speculation.draft_tokens;
+}
+
+std::int32_t draft_loops(const Config& config) {
+  return config.speculation.kind == "self" ? config.speculation.draft_loops : 0;
+}
+
+Status check_speculation(const Config& config, const DecoderSpec& spec) {
+  if (draft_tokens(config) == 0) return {};
+  const std::string where = config.speculation.where.text();
+  if (draft_loops(config) >= spec.loops)
+    return fail(Code::invalid_argument, "{}: speculation drafts with {} loops, but the model has {}; {}", where,
+                draft_loops(config), spec.loops == 1 ? "one" : fmt::format("{}", spec.loops),
+                spec.loops == 1 ? "use speculation.kind: prompt_lookup" : "lower speculation.draft_loops");
+  const std::int32_t rows = config.scheduler.max_batch * (1 + draft_tokens(config));
+  if (config.scheduler.step_tokens < rows)
+    return fail(
+        Code::invalid_argument,
+        "{}: scheduler.step_tokens is {}, but {} sequences of {} drafted tokens need {} rows in one step; raise "
+        "it, or lower speculation.draft_tokens or scheduler.max_batch",
+        where, config.scheduler.step_tokens, config.scheduler.max_batch, draft_tokens(config), rows);
+  return {};
+}
+
+}  // namespace
+
+Result<sdk::StepLimits> step_limits(const Config& config, const DecoderSpec& spec, bool all_logits) {
+  const std::int32_t context = config.model.max_context == 0 ? spec.max_context : config.model.max_context;
+  if (context > spec.max_context)
+    return fail(Code::invalid_argument,
+                "{}: model.max_context is {} but the model was made for {} positions; lower it or leave it out",
+                config.model.where.text(), context, spec.max_context);
+  const std::int32_t batch = config.scheduler.max_batch;
+  TESSERA_TRY(check_speculation(config, spec));
+  const std::int32_t decode_rows = batch * (1 + draft_tokens(config));
+  return sdk::StepLimits{.max_rows = config.scheduler.step_tokens,
+                         .max_slices = batch,
+                         .max_logit_rows = all_logits ? config.scheduler.step_tokens : decode_rows,
+                         .max_context = context,
+                         .max_pages = batch * ((context + sdk::kPageSize - 1) / sdk::kPageSize),
+                         .max_decode_rows = decode_rows};
+}
+
+SchedulerLimits scheduler_limits(const Config& config, const Runner& runner) {
+  return {.max_batch = config.scheduler.max_batch,
+          .step_tokens = config.scheduler.step_tokens,
+          .chunk_cap = config.scheduler.chunk_cap,
+          .max_queue = config.scheduler.max_queue,
+          .max_context = runner.max_context(),
+          .depths = runner.spec().loops,
+          .capture_depth = runner.capture_depth(),
+          .sparse_tables = runner.sparse_tables(),
+          .draft_tokens = draft_tokens(config),
+          .draft_loops = draft_loops(config),
+          .prefix_cache = config.cache.prefix_cache};
+}
+
+}  // namespace tessera
