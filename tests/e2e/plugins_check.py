@@ -50,6 +50,7 @@ BAD = {
     "batch_dependent": ("attention-is-batch-invariant", "alone: "),
     "chunk_dependent": ("attention-is-chunk-invariant", "cut 1: "),
     "wrong_scores": ("attention-emits-scores", "differ from the reference's"),
+    "checks_plan": ("attention-emits-scores", "differ from the reference's"),
     "shares_shape": ("attention-instances-are-apart", "second instance served another model"),
 }
 GOOD = ["bad_plugins/plain", "bad_plugins/slow_to_destroy", "plugins/attention/attention_reference.cpu",
