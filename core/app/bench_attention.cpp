@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "app/spread_json.h"
 #include "base/table.h"
 
 namespace tessera::app {
@@ -58,10 +59,6 @@ nlohmann::json kernels_json(const std::vector<sdk::KernelFacts>& kernels) {
                     {"blocks", k.blocks},
                     {"occupancy", k.occupancy}});
   return list;
-}
-
-nlohmann::json spread_json(const Spread& spread) {
-  return {{"median", spread.median}, {"low", spread.low}, {"high", spread.high}};
 }
 
 nlohmann::json json_of(const AttentionBench& bench) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/common.h"
+#include "app/spread_json.h"
 #include "base/table.h"
 #include "bench/loop_bench.h"
 
@@ -48,15 +49,13 @@ std::string text_of(const LoopBench& bench) {
 nlohmann::json json_of(const LoopBench& bench) {
   nlohmann::json rows = nlohmann::json::array();
   for (const LoopBenchRow& row : bench.rows)
-    rows.push_back(
-        {{"sequences", row.shape.sequences},
-         {"context", row.shape.context},
-         {"mode", mode_of(row)},
-         {"milliseconds",
-          {{"median", row.milliseconds.median}, {"low", row.milliseconds.low}, {"high", row.milliseconds.high}}},
-         {"bytes", row.bytes},
-         {"roof_milliseconds", roof_ms(bench, row)},
-         {"tokens_per_second", row.tokens_per_second}});
+    rows.push_back({{"sequences", row.shape.sequences},
+                    {"context", row.shape.context},
+                    {"mode", mode_of(row)},
+                    {"milliseconds", spread_json(row.milliseconds)},
+                    {"bytes", row.bytes},
+                    {"roof_milliseconds", roof_ms(bench, row)},
+                    {"tokens_per_second", row.tokens_per_second}});
   return {{"plugin", bench.plugin},
           {"device", bench.device},
           {"retention", bench.retention},

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/common.h"
+#include "app/spread_json.h"
 #include "base/table.h"
 #include "bench/sparse_bench.h"
 #include "model/families.h"
@@ -41,8 +42,6 @@ std::string text_of(const SparseBench& bench, std::int32_t rows) {
   }
   return text + "\n\n" + table.text();
 }
-
-nlohmann::json spread_json(const Spread& s) { return {{"median", s.median}, {"low", s.low}, {"high", s.high}}; }
 
 nlohmann::json json_of(const SparseBench& bench, std::int32_t rows) {
   nlohmann::json list = nlohmann::json::array();

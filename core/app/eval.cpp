@@ -6,6 +6,7 @@
 #include "app/common.h"
 #include "base/table.h"
 #include "bench/evaluate.h"
+#include "bench/sparse_config.h"
 
 namespace tessera::app {
 namespace {
@@ -61,11 +62,7 @@ int run_retentions(const Options& options, const Config& config) {
   std::vector<std::vector<std::string>> rows;
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   for (const double retention : options.retentions) {
-    Config sparse = config;
-    PluginConfig& plugin = sparse.sparse_decode.plugin;
-    if (plugin.name.empty()) plugin.name = "loop_reference";
-    std::erase_if(plugin.options, [](const PluginOption& option) { return option.key == "retention"; });
-    plugin.options.push_back({"retention", fmt::format("{}", retention), {"--retention", 0, 0}});
+    const Config sparse = with_retention(config, fmt::format("{}", retention), "--retention");
     Registry registry = make_registry(sparse);
     auto tasks = evaluate(sparse, registry, options.files, options.evaluate);
     if (!tasks.ok()) return report(tasks.status());

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "base/sha256.h"
+#include "bench/noise.h"
 #include "cache/kv_pool.h"
 
 namespace tessera {
@@ -77,12 +78,7 @@ Status AttentionFixture::fill_pool(float value) {
   return fill_pool_with(std::vector<float>(std::min<std::size_t>(total, 1 << 20), value));
 }
 
-Status AttentionFixture::fill_noise(std::uint64_t seed) {
-  Random random(seed, 11);
-  std::vector<float> block(1'048'573);  // a prime: no page begins where another one did
-  for (float& value : block) value = static_cast<float>(random.below(2001)) * 1e-3f - 1.0f;
-  return fill_pool_with(block);
-}
+Status AttentionFixture::fill_noise(std::uint64_t seed) { return fill_pool_with(noise(seed)); }
 
 Status AttentionFixture::fill_pool_with(std::span<const float> block) {
   const auto total = static_cast<std::size_t>(kv_.offset(kv_.num_pages, 0, 0, 0));
@@ -193,9 +189,7 @@ Status AttentionFixture::pack(const AttentionData& data, std::span<const Part> p
 Status AttentionFixture::pack_anything(std::span<const Part> parts) {
   std::int64_t rows = 0;
   for (const Part& part : parts) rows += part.length;
-  Random random(1, 12);
-  q_image_.resize(static_cast<std::size_t>(rows * stride_));
-  for (float& value : q_image_) value = static_cast<float>(random.below(2001)) * 1e-3f - 1.0f;
+  q_image_ = noise(1, static_cast<std::size_t>(rows * stride_));
   return begin(parts);
 }
 

@@ -1,18 +1,10 @@
 #include <algorithm>
 
 #include "bench/checks_common.h"
+#include "bench/sparse_config.h"
 
 namespace tessera {
 namespace {
-
-Config with_retention(const Config& config, const std::string& retention) {
-  Config changed = config;
-  PluginConfig& plugin = changed.sparse_decode.plugin;
-  if (plugin.name.empty()) plugin.name = "loop_reference", plugin.where = {"check sparse", 0, 0};
-  std::erase_if(plugin.options, [](const PluginOption& option) { return option.key == "retention"; });
-  plugin.options.push_back({"retention", retention, plugin.where});
-  return changed;
-}
 
 /// The plainest arithmetic that there is: one instruction after the other, on the CPU.
 Config oracle_of(const Config& config) {
@@ -40,7 +32,7 @@ void must_be_sparse(const Simulation& simulation, CheckRow& row) {
 
 /// One retention on this device, in several circumstances, against the oracle alone.
 Status check_retention(CheckBench& bench, const std::string& retention) {
-  const Config config = with_retention(bench.config, retention);
+  const Config config = with_retention(bench.config, retention, "check sparse");
   auto own = Runner::open(config, bench.registry, {});
   if (!own.ok()) return own.status();
   auto oracle = Runner::open(oracle_of(config), bench.registry, {});
@@ -66,7 +58,7 @@ Status check_retention(CheckBench& bench, const std::string& retention) {
 
 /// Keeping everything is dense decoding: the control of every sparse strategy.
 Status check_everything_kept(CheckBench& bench) {
-  const Config config = with_retention(bench.config, "1");
+  const Config config = with_retention(bench.config, "1", "check sparse");
   Config dense = bench.config;
   dense.sparse_decode = {};
   auto own = Runner::open(config, bench.registry, {});

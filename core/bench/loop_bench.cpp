@@ -7,22 +7,14 @@
 #include <numeric>
 
 #include "base/progress.h"
-#include "base/random.h"
+#include "bench/noise.h"
+#include "bench/sparse_config.h"
 #include "engine/runner.h"
 #include "model/weights.h"
 #include "sample/sampler.h"
 
 namespace tessera {
 namespace {
-
-constexpr std::size_t kBlock = 1'048'573;  // a prime: what repeats lies elsewhere each time
-
-std::vector<float> noise(std::uint64_t seed) {
-  Random random(seed, 13);
-  std::vector<float> block(kBlock);
-  for (float& value : block) value = static_cast<float>(random.below(2001)) * 1e-3f - 1.0f;
-  return block;
-}
 
 /// One block of noise over and over: a model of 1.4 billion parameters in seconds.
 class RepeatedWeights final : public WeightSource {
@@ -34,7 +26,7 @@ class RepeatedWeights final : public WeightSource {
     std::vector<std::uint16_t>& values =
         kept_.emplace_back(static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols));
     for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(block_[i % kBlock] * scale) >> 16);
+      values[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(block_[i % kNoiseBlock] * scale) >> 16);
     return sdk::HostMatrix{values.data(), sdk::DType::bf16, rows, cols};
   }
   Result<std::vector<float>> vector(TensorName::Part, std::int32_t, std::int32_t size) override {
@@ -51,8 +43,8 @@ Status fill_kv(Runner& runner) {
   const auto total = static_cast<std::size_t>(kv.offset(kv.num_pages, 0, 0, 0));
   const std::vector<float> block = noise(2);
   Progress progress("filling the KV pool", static_cast<std::int64_t>(total));
-  for (std::size_t begin = 0; begin < total; begin += kBlock) {
-    const std::size_t count = std::min(kBlock, total - begin);
+  for (std::size_t begin = 0; begin < total; begin += kNoiseBlock) {
+    const std::size_t count = std::min(kNoiseBlock, total - begin);
     for (void* side : {kv.k, kv.v})
       TESSERA_TRY(runner.backend().upload(static_cast<float*>(side) + begin, block.data(), count * sizeof(float)));
     progress.advance(static_cast<std::int64_t>(count));
@@ -136,9 +128,7 @@ double least_bytes(const Runner& runner, const LoopShape& shape, const LoopBench
 }
 
 Config config_for(const Config& config, const LoopBenchOptions& options) {
-  Config wide = config;
-  PluginConfig& plugin = wide.sparse_decode.plugin;
-  if (plugin.name.empty()) plugin.name = "loop_reference", plugin.where = {"bench loops", 0, 0};
+  Config wide = with_strategy(config, "bench loops");
   wide.model.max_context = 0;
   wide.speculation = {
       .kind = "self", .draft_tokens = options.draft_tokens, .draft_loops = options.draft_loops, .where = {}};
@@ -177,10 +167,9 @@ Result<LoopBench> bench_loops(const Config& config, Registry& registry, const Lo
   auto runner = Runner::open(wide, registry, {.all_logits = false, .weights = &weights, .spec = &spec});
   if (!runner.ok()) return runner.status();
   TESSERA_TRY(fill_kv(**runner));
-  const PluginConfig& plugin = wide.sparse_decode.plugin;
-  LoopBench bench{plugin.name,
+  LoopBench bench{wide.sparse_decode.plugin.name,
                   config.backend.name,
-                  std::strtod(plugin.option("retention", "0.25").c_str(), nullptr),
+                  retention_of(wide),
                   options.tokens_per_round,
                   measure_roof((*runner)->backend()),
                   {}};

@@ -7,6 +7,7 @@
 
 #include "base/progress.h"
 #include "bench/attention_fixture.h"
+#include "bench/sparse_config.h"
 
 namespace tessera {
 namespace {
@@ -139,11 +140,8 @@ std::int32_t SparseBench::crossover() const {
 }
 
 Result<SparseBench> bench_sparse(const Config& config, Registry& registry, const SparseBenchOptions& options) {
-  Config named = config;
-  PluginConfig& plugin = named.sparse_decode.plugin;
-  if (plugin.name.empty()) plugin.name = "loop_reference", plugin.where = {"bench sparse", 0, 0};
-  const std::string retention = plugin.option("retention", "0.25");
-  SparseBench bench{plugin.name, config.backend.name, std::strtod(retention.c_str(), nullptr), {}, {}};
+  const Config named = with_strategy(config, "bench sparse");
+  SparseBench bench{named.sparse_decode.plugin.name, config.backend.name, retention_of(named), {}, {}};
   Progress progress("timing sparse decoding",
                     static_cast<std::int64_t>(options.kv_heads.size() * options.contexts.size()));
   for (const std::int32_t heads : options.kv_heads)

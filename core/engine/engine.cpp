@@ -122,18 +122,19 @@ void Engine::announce_starts(const StepPlan& plan) {
   }
 }
 
-Result<Sampled> Engine::sample_at(const Place& place, std::int32_t position, std::span<const float> logits,
-                                  std::span<const std::int32_t> candidates) {
+Result<Sampled> Engine::sample_at(const Place& place, std::int32_t position, std::span<const float> logits) {
   const Request& request = place.job->request;
-  std::span<const std::int32_t> generated = place.job->choices[place.choice].answer.tokens();
-  std::vector<std::int32_t> with_candidates;
-  if (!candidates.empty()) {
-    with_candidates.assign(generated.begin(), generated.end());
-    with_candidates.insert(with_candidates.end(), candidates.begin(), candidates.end());
-    generated = with_candidates;
-  }
   return sample(logits, request.sampling, static_cast<std::uint32_t>(place.choice),
-                static_cast<std::uint32_t>(position), request.prompt, generated, request.top_logprobs, scratch_);
+                static_cast<std::uint32_t>(position), request.prompt, place.job->choices[place.choice].answer.tokens(),
+                request.top_logprobs, scratch_);
+}
+
+Result<Sampled> Engine::sample_draft(const Place& place, const PlanSlice& slice, std::span<const float> logits) {
+  const Request& request = place.job->request;
+  std::vector<std::int32_t> generated = place.job->choices[place.choice].answer.tokens();
+  generated.insert(generated.end(), slice.candidates.begin(), slice.candidates.end());
+  return sample(logits, request.sampling, static_cast<std::uint32_t>(place.choice),
+                static_cast<std::uint32_t>(slice.first_position + 1), request.prompt, generated, -1, scratch_);
 }
 
 StepOutcome Engine::take_tokens(const PlanSlice& slice, std::span<const float> logits) {
@@ -142,11 +143,11 @@ StepOutcome Engine::take_tokens(const PlanSlice& slice, std::span<const float> l
   if (!job.failure.ok()) return {slice.id, {0}, true};
   Choice& choice = job.choices[place.choice];
   if (slice.role == SliceRole::draft) {  // logits without a best token draft anything: the verification judges
-    const auto drafted = sample_at(place, slice.first_position + 1, logits, slice.candidates);
+    const auto drafted = sample_draft(place, slice, logits);
     return {slice.id, {drafted.ok() ? drafted->token : 0}, false};
   }
   const auto take = [&](std::span<const float> row, std::int32_t position) -> std::optional<std::int32_t> {
-    const auto sampled = sample_at(place, position, row, {});
+    const auto sampled = sample_at(place, position, row);
     if (!sampled.ok()) {
       job.failure = sampled.status();
       return {};

@@ -60,8 +60,9 @@ class Engine {
   void announce_starts(const StepPlan& plan);
   /// Samples one slice and tells its request; of a draft nobody else learns.
   StepOutcome take_tokens(const PlanSlice& slice, std::span<const float> logits);
-  Result<Sampled> sample_at(const Place& place, std::int32_t position, std::span<const float> logits,
-                            std::span<const std::int32_t> candidates);
+  Result<Sampled> sample_at(const Place& place, std::int32_t position, std::span<const float> logits);
+  /// As if the round's candidates so far were confirmed; without logprobs, which nobody sees.
+  Result<Sampled> sample_draft(const Place& place, const PlanSlice& slice, std::span<const float> logits);
   void deliver(Job& job, std::size_t choice, const Sampled& sampled);
   void end(Job& job, sdk::EventKind kind, const Status* status);
   void fail_step(const StepPlan& plan, const Status& status);

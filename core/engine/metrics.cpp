@@ -48,6 +48,8 @@ struct Metrics::Impl {
   prometheus::Gauge& captured =
       gauge("tessera_sparse_captured_rows", "Decoded rows whose attention was captured so far");
   prometheus::Gauge& consumed = gauge("tessera_sparse_consumed_rows", "Passes of decoded rows that were sparse so far");
+  prometheus::Gauge& selecting =
+      gauge("tessera_sparse_selecting_rows", "Decoded rows that attended to some of their pages so far");
   prometheus::Gauge& references_used = gauge("tessera_references_in_use", "Slots of sparse decoding that a row holds");
   prometheus::Gauge& references_most = gauge("tessera_references_high_water", "The most such slots held at one time");
   prometheus::Gauge& references_total = gauge("tessera_references", "Slots of sparse decoding");
@@ -91,6 +93,7 @@ void Metrics::scheduler(const SchedulerStats& stats, std::int32_t waiting, std::
   impl_->hit_tokens.Set(static_cast<double>(stats.prefix_hit_tokens));
   impl_->captured.Set(static_cast<double>(stats.captured_rows));
   impl_->consumed.Set(static_cast<double>(stats.consumed_rows));
+  impl_->selecting.Set(static_cast<double>(stats.selecting_rows));
   for (std::size_t i = 0; i < stats.decoded_loops.size(); ++i)
     if (stats.decoded_loops[i] > 0)
       impl_->decoded.Add({{"loops", std::to_string(i + 1)}}).Set(static_cast<double>(stats.decoded_loops[i]));

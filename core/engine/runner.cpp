@@ -99,7 +99,7 @@ Status Runner::load_model(const Config& config, const RunnerOptions& options) {
   TESSERA_TRY(backend_->bind(packed));
 
   const auto prepare = [&](WeightSource& weights) -> Status {
-    auto decoder = Decoder::load(spec_, weights, *backend_.get(), limits_, sparse_active_);
+    auto decoder = Decoder::load(spec_, weights, *backend_.get(), limits_, sparse_active_ && !sparse_tables_);
     if (!decoder.ok()) return decoder.status();
     decoder_ = std::move(*decoder);
     return {};

@@ -7,7 +7,7 @@
 namespace tessera {
 
 Result<std::unique_ptr<Decoder>> Decoder::load(const DecoderSpec& spec, WeightSource& weights, sdk::Backend& backend,
-                                               const sdk::StepLimits& limits, bool sparse) {
+                                               const sdk::StepLimits& limits, bool captures) {
   std::unique_ptr<Decoder> decoder(new Decoder(spec, backend));
   const auto prepare = [&]() -> Status {
     TESSERA_TRY(
@@ -22,7 +22,7 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const DecoderSpec& spec, WeightSo
       TESSERA_TRY(decoder->load_fused(weights, -1, {TensorName::exit_gate}, {1}, spec.hidden, {TensorName::exit_bias},
                                       &decoder->exit_gate_));
     TESSERA_TRY(decoder->load_rotary(limits.max_context));
-    return decoder->claim(limits, sparse);
+    return decoder->claim(limits, captures);
   };
   if (Status status = prepare(); !status.ok()) return status;
   return decoder;
@@ -102,7 +102,7 @@ Status Decoder::load_rotary(std::int32_t max_context) {
   return upload_floats(sines, &sines_);
 }
 
-Status Decoder::claim(const sdk::StepLimits& limits, bool sparse) {
+Status Decoder::claim(const sdk::StepLimits& limits, bool captures) {
   const auto buffer = [&](sdk::Matrix& matrix, std::int32_t rows, std::int32_t cols) {
     matrix = {nullptr, sdk::DType::f32, rows, cols, cols};
     return backend_.allocate(static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols) * sizeof(float),
@@ -118,7 +118,7 @@ Status Decoder::claim(const sdk::StepLimits& limits, bool sparse) {
   TESSERA_TRY(buffer(gate_up_, limits.max_rows, 2 * s.intermediate));
   TESSERA_TRY(buffer(gated_, limits.max_rows, s.intermediate));
   max_context_ = limits.max_context;
-  if (sparse) {
+  if (captures) {
     sdk::Matrix scores{};
     TESSERA_TRY(buffer(scores, limits.max_decode_rows * s.q_heads, limits.max_context));
     scores_ = static_cast<float*>(scores.data);
@@ -246,9 +246,11 @@ Status Decoder::begin(const PassContext& context, const sdk::PackedRows& rows) {
   host_.num_rows = device_.num_rows = 0;  // kept rows come behind those that are computed
   for (const RowGroup& group : context.groups) host_.num_rows += group.num_rows;
   device_.num_rows = host_.num_rows;
-  const RowGroup& only = context.groups.front();
-  if (context.groups.size() == 1 && only.mode != sdk::RowMode::consume)
-    TESSERA_TRY(context.attention.plan(only.mode == sdk::RowMode::select ? kept_of(host_, only) : host_));
+  if (context.groups.size() == 1) {
+    const RowGroup& only = context.groups[0];
+    if (only.mode != sdk::RowMode::consume)
+      TESSERA_TRY(context.attention.plan(only.mode == sdk::RowMode::select ? kept_of(host_, only) : host_));
+  }
   for (const RowGroup& group : context.groups)
     if (group.mode != sdk::RowMode::dense) TESSERA_TRY(context.sparse->plan(group.mode, group_of(host_, group)));
   return {};

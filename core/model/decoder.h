@@ -48,9 +48,9 @@ struct PassAnswer {
 /// Owns nothing on the device: the backend does. Used by the engine thread only.
 class Decoder {
  public:
-  /// Prepares every weight and claims the activations for `limits`.
+  /// Prepares every weight and claims the activations for `limits`, with room for scores where rows are captured.
   static Result<std::unique_ptr<Decoder>> load(const DecoderSpec& spec, WeightSource& weights, sdk::Backend& backend,
-                                               const sdk::StepLimits& limits, bool sparse);
+                                               const sdk::StepLimits& limits, bool captures);
 
   const DecoderSpec& spec() const { return spec_; }
   /// Bytes of weights that one decode step reads.
@@ -87,7 +87,7 @@ class Decoder {
                      const float** out);
   Status upload_floats(const std::vector<float>& values, const float** out);
   Status load_rotary(std::int32_t max_context);
-  Status claim(const sdk::StepLimits& limits, bool sparse);
+  Status claim(const sdk::StepLimits& limits, bool captures);
   /// Of all rows: [q | k | v] in qkv_ to attended_.
   Status attend(const PassContext& context, std::int32_t layer, const sdk::PackedRows& device);
   Status attend_group(const PassContext& context, const RowGroup& group, std::int32_t layer,

@@ -16,9 +16,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// Ascending (key, id) pairs are logit descending, then id ascending; -0 ranks as +0, as it compares.
 std::uint64_t rank_key(float logit, std::size_t token) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(logit + 0.0f);
-  const std::uint32_t ascending = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-  return (std::uint64_t{~ascending} << 32) | static_cast<std::uint32_t>(token);
+  return (std::uint64_t{~sdk::rank_key(logit)} << 32) | static_cast<std::uint32_t>(token);
 }
 
 std::int32_t token_of(std::uint64_t key) { return static_cast<std::int32_t>(static_cast<std::uint32_t>(key)); }

@@ -94,10 +94,10 @@ void Planner::begin_decode(Item& item) {
     const std::int32_t left = sequence.max_tokens - (sequence.size() - sequence.prompt);
     const std::int32_t blocks = (item.held_pages + free_pages_) / limits_.depths;
     item.round_rows = std::min({limits_.round_rows(), left, blocks * kPageTokens - item.first});
-    // Rows of a slice are of one kind.
-    const bool crosses = limits_.sparse_decode() && !sequence.sparse(item.first);
-    if (crosses) item.round_rows = std::min(item.round_rows, sequence.rule.sparse_from - item.first);
-    if (limits_.sparse_tables && !crosses) item.round_rows = 1;  // each row has a table of its own
+    if (limits_.sparse_decode() && !sequence.sparse(item.first))  // rows of a slice are of one kind
+      item.round_rows = std::min(item.round_rows, sequence.sparse_from() - item.first);
+    else if (limits_.sparse_tables)  // each row has a table, and so a slice, of its own
+      item.round_rows = 1;
     if (limits_.draft_loops == 0) {
       item.tokens = look_up(sequence.tokens, item.round_rows - 1);
       item.round_rows = 1 + static_cast<std::int32_t>(item.tokens.size());

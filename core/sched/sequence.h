@@ -46,8 +46,9 @@ struct Sequence {
   /// A looped model decodes the rows from here on one at a time, the first time: each may leave after its own loop.
   std::int32_t decode_from() const { return prompt - rule.decode_tail; }
   bool decided(std::int32_t position) const { return position < static_cast<std::int32_t>(loops.size()); }
-  /// Sparse rows run one at a time too: each reads the reference that it wrote two loops before.
-  bool sparse(std::int32_t position) const { return position >= std::max(rule.sparse_from, decode_from()); }
+  /// Sparse rows run one at a time too: each reads the reference that it wrote two loops before, or a table of its own.
+  std::int32_t sparse_from() const { return std::max(rule.sparse_from, decode_from()); }
+  bool sparse(std::int32_t position) const { return position >= sparse_from(); }
   /// Loops that a position runs, at most where it is not decided.
   std::int32_t loops_of(std::int32_t position) const {
     return decided(position) ? loops[static_cast<std::size_t>(position)] : rule.max;

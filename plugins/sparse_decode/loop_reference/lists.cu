@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads) whole_kernel(const Call call) {
   if (segment * kSegment >= place.length) return;
   float weights[kEach];
   weights_of(place.captured_scores(call), nullptr, segment * kSegment, place.length,
-             score_of(call.scratch.largest[place.pair]), weights);
+             sdk::number_of(call.scratch.largest[place.pair]), weights);
   const float sum = warp_fold_256(weights);
   if (threadIdx.x % 32 == 0) call.scratch.whole_sums[place.pair * call.scratch.whole_segments + segment] = sum;
 }
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kThreads) score_kernel(const Call call) {
       const float score = __fmul_rn(sdk::warp_fold_32(sums[i]), call.shape.scale);
       if (first + i >= end) break;
       if (lane == 0) scores[first + i] = score;
-      largest = max(largest, rank_key(score));
+      largest = max(largest, sdk::rank_key(score));
     }
   }
   if (lane == 0) atomicMax(&call.scratch.largest[place.pair], largest);
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) segment_kernel(const Call call) {
   const std::int32_t first = segment * kSegment, component = unit % (dim / 32) * 32 + lane;
   if (first >= count) return;
   const std::int32_t* selected = place.selected(call);
-  const float largest = score_of(call.scratch.largest[place.pair]);
+  const float largest = sdk::number_of(call.scratch.largest[place.pair]);
   float weights[kEach];
   if (kCapture)
     weights_of(place.captured_scores(call), selected, first, count, largest, weights);

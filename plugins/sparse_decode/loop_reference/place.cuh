@@ -39,13 +39,4 @@ struct Place {
   }
 };
 
-/// Ascending with the score; -0 is +0.
-__device__ inline std::uint32_t rank_key(float score) {
-  const std::uint32_t bits = __float_as_uint(__fadd_rn(score, 0.0f));
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
-__device__ inline float score_of(std::uint32_t key) {
-  return __uint_as_float((key & 0x80000000u) != 0 ? key & 0x7FFFFFFFu : ~key);
-}
-
 }  // namespace tessera_loop

@@ -13,9 +13,7 @@ constexpr std::int32_t kMostDim = 1024;
 
 /// Ascending order of these is: larger score first, then lower position. -0 is +0, and NaN has a place too.
 std::uint64_t selection_key(float score, std::int32_t position) {
-  const auto bits = sdk::bit_cast<std::uint32_t>(score + 0.0f);
-  const std::uint32_t ascending = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-  return static_cast<std::uint64_t>(~ascending) << 32 | static_cast<std::uint32_t>(position);
+  return static_cast<std::uint64_t>(~sdk::rank_key(score)) << 32 | static_cast<std::uint32_t>(position);
 }
 
 void exchange(std::uint64_t& a, std::uint64_t& b) {

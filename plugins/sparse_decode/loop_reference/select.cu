@@ -58,7 +58,7 @@ __device__ Threshold find_threshold(const float* scores, std::int32_t length, st
     if (threadIdx.x < kDigits) histogram[threadIdx.x] = 0;
     __syncthreads();
     for (std::int32_t j = static_cast<std::int32_t>(threadIdx.x); j < length; j += kThreads) {
-      const std::uint32_t key = rank_key(scores[j]);
+      const std::uint32_t key = sdk::rank_key(scores[j]);
       if (shift == 24 || key >> (shift + 8) == prefix >> (shift + 8)) atomicAdd(&histogram[key >> shift & 255u], 1);
     }
     __syncthreads();
@@ -95,7 +95,7 @@ __device__ void emit(const float* scores, std::int32_t begin, std::int32_t end, 
   std::int32_t written = before.greater + min(before.equal, threshold.of_equal);
   for (std::int32_t first = begin; first < end; first += 32) {
     const std::int32_t position = first + lane;
-    const std::uint32_t key = position < end ? rank_key(scores[position]) : 0u;
+    const std::uint32_t key = position < end ? sdk::rank_key(scores[position]) : 0u;
     const bool equal = position < end && key == threshold.key;
     const unsigned ties = __ballot_sync(sdk::kWholeWarp, equal);
     const bool takes =
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kThreads) select_kernel(const Call call) {
   for (std::int32_t j = static_cast<std::int32_t>(threadIdx.x); j < place.length; j += kThreads) {
     const float score = given[j];
     if (kShared) staged[j] = score;
-    most = max(most, rank_key(score));
+    most = max(most, sdk::rank_key(score));
   }
   atomicMax(&largest, __reduce_max_sync(sdk::kWholeWarp, most));
   __syncthreads();
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kThreads) select_kernel(const Call call) {
   const std::int32_t end = min(place.length, begin + share);
   Found mine{};
   for (std::int32_t j = begin + static_cast<std::int32_t>(threadIdx.x) % 32; j < end; j += 32) {
-    const std::uint32_t key = rank_key(scores[j]);
+    const std::uint32_t key = sdk::rank_key(scores[j]);
     mine.greater += key > threshold.key ? 1 : 0;
     mine.equal += key == threshold.key ? 1 : 0;
   }

@@ -44,8 +44,8 @@ __global__ void __launch_bounds__(kThreads)
     const std::int32_t page = args.rows.pages[args.rows.slices[row].first_page + entry];
     const std::int32_t group = q_heads / bounds.kv_heads;
     for (std::int32_t head = static_cast<std::int32_t>(threadIdx.x) % 32; head < q_heads; head += 32) {
-      const std::uint32_t key = rank_key(bound_of(args.q.f32(row) + head * bounds.head_dim,
-                                                  bounds.of(page, args.layer, head / group), bounds.head_dim));
+      const std::uint32_t key = sdk::rank_key(bound_of(args.q.f32(row) + head * bounds.head_dim,
+                                                       bounds.of(page, args.layer, head / group), bounds.head_dim));
       best = key > best ? key : best;
     }
     best = __reduce_max_sync(sdk::kWholeWarp, best);

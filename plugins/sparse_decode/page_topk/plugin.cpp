@@ -64,8 +64,8 @@ class PageTopk final : public PageTopkBase {
       const std::int32_t group = shape_.num_q_heads / shape_.num_kv_heads;
       key = 0;
       for (std::int32_t head = 0; head < shape_.num_q_heads; ++head)
-        key = std::max(key, rank_key(bound_of(args.q.f32(row) + head * shape_.head_dim,
-                                              bounds_.of(page, args.layer, head / group), shape_.head_dim)));
+        key = std::max(key, sdk::rank_key(bound_of(args.q.f32(row) + head * shape_.head_dim,
+                                                   bounds_.of(page, args.layer, head / group), shape_.head_dim)));
     }
     return static_cast<std::uint64_t>(~key) << 32 | static_cast<std::uint32_t>(entry);
   }

@@ -31,12 +31,6 @@ TESSERA_INLINE float bound_of(const float* q, const float* bounds, std::int32_t 
   return sum;
 }
 
-/// Ascending with the score; -0 is +0.
-TESSERA_INLINE std::uint32_t rank_key(float score) {
-  const auto bits = sdk::bit_cast<std::uint32_t>(score + 0.0f);
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
-
 /// A page whose bounds must follow: the row is the last one of its slice in it.
 TESSERA_INLINE bool ends_page(const sdk::PackedRows& rows, std::int32_t row) {
   const sdk::Slice& slice = rows.slices[rows.row_slice[row]];

@@ -2,6 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "bench/checks.h"
 #include "bench/simulate.h"
 #include "engine/validate.h"
@@ -29,6 +33,12 @@ Registry registry() { return Registry({std::filesystem::path(TESSERA_BINARY_DIR)
 struct Recorder final : sdk::EventSink {
   void on_event(const sdk::EventView& event) noexcept override {
     if (event.kind == sdk::EventKind::delta) text += event.text;
+    Choice& choice = choices[event.choice];
+    choice.text += event.kind == sdk::EventKind::delta ? event.text : "";
+    for (const sdk::TokenView& token : event.tokens) {
+      choice.tokens.push_back(token.chosen.token);
+      choice.logprobs.push_back(token.chosen.logprob);
+    }
     if (event.kind == sdk::EventKind::choice_done) finish = event.finish;
     const bool terminal = event.kind == sdk::EventKind::finished || event.kind == sdk::EventKind::failed ||
                           event.kind == sdk::EventKind::cancelled;
@@ -38,6 +48,13 @@ struct Recorder final : sdk::EventSink {
     if (event.status != nullptr) reason = event.status->message;
   }
   std::string text, reason;
+  struct Choice {
+    std::string text;
+    std::vector<std::int32_t> tokens;
+    std::vector<float> logprobs;
+    bool operator==(const Choice&) const = default;
+  };
+  std::map<std::int32_t, Choice> choices;
   sdk::FinishReason finish = sdk::FinishReason::none;
   sdk::EventKind last = sdk::EventKind::started;
   int terminals = 0;
@@ -53,8 +70,8 @@ Request request_of(std::int32_t prompt, std::int32_t max_tokens) {
 }
 
 struct Bench {
-  explicit Bench(const std::string& attention) {
-    const Config config = config_with(attention);
+  explicit Bench(const std::string& attention) : Bench(config_with(attention)) {}
+  explicit Bench(const Config& config) {
     auto plugins = registry();
     auto runner = Runner::open(config, plugins, {});
     REQUIRE_MESSAGE(runner.ok(), runner.status().message);
@@ -106,6 +123,52 @@ TEST_CASE("a stop string ends the answer before it, whatever tokens it is made o
   }
   CHECK(stopped.text == before);
   CHECK(stopped.finish == sdk::FinishReason::stop);
+}
+
+TEST_CASE("answers with speculation are the same events: text, tokens, logprobs, stops, and a cancel in a round") {
+  struct Kind {
+    std::string model, kind;
+    std::int32_t draft_tokens;
+  };
+  for (const Kind& kind : {Kind{"tessera-dense", "prompt_lookup", 8}, Kind{"tessera-looped", "self", 4}}) {
+    CAPTURE(kind.model);
+    Config config = config_with("");
+    config.model.path = std::string(TESSERA_SOURCE_DIR) + "/models/" + kind.model;
+    config.cache.pages = 256;
+    Bench plain(config);
+    config.speculation.kind = kind.kind, config.speculation.draft_tokens = kind.draft_tokens;
+    Bench speculative(config);
+    const auto run = [&](Bench& bench, double temperature, const std::string& stop) {
+      Recorder recorder, cancelled;
+      Request request = request_of(6, 40);  // "abcdef" again and again: there is something to look up
+      for (int i = 0; i < 12; ++i) request.prompt.push_back(100 + i % 6);
+      request.sampling.temperature = temperature, request.sampling.seed = 5;
+      request.sampling.presence_penalty = temperature, request.top_logprobs = 2;
+      request.num_choices = 2;
+      if (!stop.empty()) request.stops = {stop};
+      request.loops.max = bench.engine->runner().spec().loops;
+      Request other = request;
+      REQUIRE(bench.engine->submit(1, std::move(request), recorder).ok());
+      REQUIRE(bench.engine->submit(2, std::move(other), cancelled).ok());
+      for (int step = 0; bench.engine->step(); ++step)
+        if (step == 7) bench.engine->cancel(2);
+      CHECK(bench.metric("tessera_kv_pages_in_use 0"));
+      CHECK(recorder.terminals == 1);
+      return recorder;
+    };
+    for (const double temperature : {0.0, 0.9}) {
+      const Recorder whole = run(plain, temperature, "");
+      const std::string text = whole.choices.at(0).text;
+      for (const std::string& stop : {std::string(), text.substr(text.size() / 3, 4)}) {
+        const Recorder wanted = run(plain, temperature, stop), found = run(speculative, temperature, stop);
+        CHECK(found.choices == wanted.choices);
+        CHECK(found.finish == wanted.finish);
+        CHECK(wanted.choices.at(1).tokens.size() > 1);
+      }
+    }
+    CHECK_FALSE(speculative.metric("tessera_speculation_rounds 0"));
+    CHECK(plain.metric("tessera_speculation_rounds 0"));
+  }
 }
 
 TEST_CASE("a plugin that fails in a step ends the requests of that step, and the engine serves on") {

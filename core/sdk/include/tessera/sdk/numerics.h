@@ -33,6 +33,16 @@ TESSERA_INLINE To bit_cast(From value) {
   return __builtin_bit_cast(To, value);
 }
 
+/// An integer that ascends with the number; -0 is +0, and NaN has a place too.
+TESSERA_INLINE std::uint32_t rank_key(float value) {
+  const auto bits = bit_cast<std::uint32_t>(value + 0.0f);
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+/// The number of a key.
+TESSERA_INLINE float number_of(std::uint32_t key) {
+  return bit_cast<float>((key & 0x80000000u) != 0 ? key & 0x7FFFFFFFu : ~key);
+}
+
 TESSERA_INLINE float widen_bf16(std::uint16_t bits) { return bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 
 /// IEEE binary16, subnormals, infinities and NaN included; exact.
