@@ -21,23 +21,56 @@ __global__ void embed_kernel(PackedLinear table, std::int32_t padded, const std:
   }
 }
 
-/// 1 / sqrt(mean of squares + eps), for a block of 256 threads; `at(c)` is value c.
-template <class At>
-__device__ __forceinline__ float inverse_rms(At at, int cols, float eps) {
-  float lane = 0.0f;
-  for (int c = threadIdx.x; c < cols; c += kNormThreads) lane = sdk::fma_f32(at(c), at(c), lane);
+/// 1 / sqrt(mean of squares + eps) from the sum of squares of each of a block's 256 threads.
+__device__ __forceinline__ float inverse_of(float lane, int cols, float eps) {
   const float mean = __fdiv_rn(sdk::block_fold_256(lane), static_cast<float>(cols));
   return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, eps)));
 }
 
+/// The same of values that stay where they are; `at(c)` is value c.
+template <class At>
+__device__ __forceinline__ float inverse_rms(At at, int cols, float eps) {
+  float lane = 0.0f;
+  for (int c = threadIdx.x; c < cols; c += kNormThreads) lane = sdk::fma_f32(at(c), at(c), lane);
+  return inverse_of(lane, cols, eps);
+}
+
+/// Columns of a thread, which stay in registers where there are at most kHeld of them: a row is read once.
+constexpr int kHeld = 16;
+
+template <bool kHeldRow>
 __global__ void __launch_bounds__(kNormThreads) norm_kernel(sdk::NormArgs args, sdk::Matrix delta) {
   float* x = args.x.f32(blockIdx.x);
   float* out = args.out.f32(blockIdx.x);
-  if (delta.data != nullptr)
-    for (int c = threadIdx.x; c < args.x.cols; c += kNormThreads) x[c] = __fadd_rn(x[c], delta.f32(blockIdx.x)[c]);
-  const float inverse = inverse_rms([x](int c) { return x[c]; }, args.x.cols, args.eps);  // each thread reads its own
-  for (int c = threadIdx.x; c < args.x.cols; c += kNormThreads)
-    out[c] = __fmul_rn(__fmul_rn(x[c], inverse), args.weight[c]);
+  const float* added = delta.data == nullptr ? nullptr : delta.f32(blockIdx.x);
+  const int cols = args.x.cols, first = threadIdx.x;
+  if constexpr (kHeldRow) {
+    float held[kHeld];
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const int c = first + i * kNormThreads;
+      held[i] = c < cols ? x[c] : 0.0f;
+    }
+    if (added != nullptr) {
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i)
+        if (const int c = first + i * kNormThreads; c < cols) x[c] = held[i] = __fadd_rn(held[i], added[c]);
+    }
+    float lane = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i)
+      if (first + i * kNormThreads < cols) lane = sdk::fma_f32(held[i], held[i], lane);
+    const float inverse = inverse_of(lane, cols, args.eps);
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i)
+      if (const int c = first + i * kNormThreads; c < cols)
+        out[c] = __fmul_rn(__fmul_rn(held[i], inverse), args.weight[c]);
+  } else {
+    if (added != nullptr)
+      for (int c = first; c < cols; c += kNormThreads) x[c] = __fadd_rn(x[c], added[c]);
+    const float inverse = inverse_rms([x](int c) { return x[c]; }, cols, args.eps);  // each thread reads its own
+    for (int c = first; c < cols; c += kNormThreads) out[c] = __fmul_rn(__fmul_rn(x[c], inverse), args.weight[c]);
+  }
 }
 
 /// Block (row, head): query heads first, then key heads, then value heads. 256 threads if there is a norm.
@@ -110,7 +143,9 @@ cudaError_t embed(const PackedLinear& table, const sdk::PackedRows& rows, const 
 
 cudaError_t rms_norm(const sdk::NormArgs& args, cudaStream_t stream) {
   const sdk::Matrix delta = args.delta == nullptr ? sdk::Matrix{} : *args.delta;
-  if (args.x.rows > 0) norm_kernel<<<args.x.rows, kNormThreads, 0, stream>>>(args, delta);
+  if (args.x.rows == 0) return cudaSuccess;
+  const bool held = args.x.cols <= kHeld * kNormThreads;
+  (held ? norm_kernel<true> : norm_kernel<false>)<<<args.x.rows, kNormThreads, 0, stream>>>(args, delta);
   return cudaGetLastError();
 }
 

@@ -24,7 +24,7 @@ cudaError_t linear(const PackedLinear& weight, const tessera::sdk::Matrix& x, co
                         .x_aligned = aligned,
                         .split = false,
                         .space = space};
-  if (x.rows <= kFewRows || !aligned) return linear_few(args, weight.bf16, stream);
+  if (x.rows <= kFewRows || !aligned) return linear_few(args, weight.bf16, processors, stream);
   return linear_many(args, weight.bf16, processors, stream);
 }
 

@@ -39,7 +39,7 @@ struct SplitSpace {
   float* partials;
   unsigned* tickets;
 };
-inline constexpr int kSplitTiles = 512;
+inline constexpr int kSplitTiles = 2048;
 inline constexpr int kPartials = 1 << 20;
 
 /// What the kernels see.
@@ -65,7 +65,7 @@ cudaError_t configure_few();
 cudaError_t configure_many();
 
 /// Up to about 32 rows: streams the weight. More rows work too.
-cudaError_t linear_few(LinearArgs args, bool bf16, cudaStream_t stream);
+cudaError_t linear_few(LinearArgs args, bool bf16, int processors, cudaStream_t stream);
 /// From about 32 rows, aligned: register tiles. `processors` is the GPU's count of multiprocessors.
 cudaError_t linear_many(LinearArgs args, bool bf16, int processors, cudaStream_t stream);
 

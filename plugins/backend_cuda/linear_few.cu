@@ -1,38 +1,32 @@
-// Few rows: the weight is read once, as fast as memory gives it. A block owns one panel of 32 outputs (a lane each) and
-// up to 16 rows (a warp takes every fourth); a ring of asynchronous copies keeps up to 56 KiB of it under way.
+// Few rows: the weight is read once, as fast as memory gives it. A warp owns one panel of 32 outputs (a lane each) and
+// up to 8 rows, so that a weight is widened once for all of them; a ring of asynchronous copies keeps 8 or 16 KiB of it
+// under way. The warps of a block share the rows, which wait in shared memory a segment at a time. Blocks of one
+// segment each make enough warps of small weights.
 #include "linear.cuh"
 
 namespace tessera_cuda {
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kThreads = kWarps * 32;
-constexpr int kStageInputs = 64;  // k positions of one stage; divides a segment
-constexpr int kStages = 8;
+constexpr int kMostWarps = 4;          // of a block: neighbouring panels
+constexpr int kBatch = 4;              // chunks of 32 outputs that are asked for together: 2 KiB
+constexpr int kFlat = 16, kDeep = 32;  // chunks under way
 
-template <class Weight, int WarpRows>
-struct Stage {
-  uint4 weight[kStageInputs / kChunk<Weight>][kPanel];
-  alignas(16) float x[kWarps * WarpRows][kStageInputs];
-};
+/// The rows of a block's tile in one segment; two take turns.
+template <int Rows>
+using Inputs = float[Rows][kSegment];
 
-/// Enqueues the copies of k positions [k, k + kStageInputs), as far as they are below `end`.
-template <class Weight, int WarpRows>
-__device__ __forceinline__ void fill(Stage<Weight, WarpRows>& stage, const LinearArgs& a, int first_row, int k,
-                                     int end) {
-  constexpr int kChunks = kStageInputs / kChunk<Weight>;
-  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * a.padded + k) / kChunk<Weight> * kPanel;
-  const int count = min(kChunks, (end - k) / kChunk<Weight>) * kPanel;
-  for (int i = threadIdx.x; i < count; i += kThreads) copy_16(&stage.weight[0][0] + i, a.weight + first + i);
-  constexpr int kQuads = kStageInputs / 4;
-  const int rows = min(kWarps * WarpRows, a.rows - first_row);
-  for (int i = threadIdx.x; i < rows * kQuads; i += kThreads) {
-    const int row = i / kQuads, in = i % kQuads * 4;
+/// Enqueues the copies of k positions [k, end) of the block's rows, with +0 where the matrix ends.
+template <int Rows>
+__device__ __forceinline__ void fetch_inputs(Inputs<Rows>& to, const LinearArgs& a, int first_row, int k, int end) {
+  const int quads = (end - k) / 4;
+  for (int i = threadIdx.x; i < Rows * quads; i += blockDim.x) {
+    const int row = i / quads, in = i % quads * 4;
     if (a.x_aligned)
-      copy_x_aligned(&stage.x[row][in], a, first_row + row, k + in);
+      copy_x_aligned(&to[row][in], a, first_row + row, k + in);
     else
-      copy_x_unaligned(&stage.x[row][in], a, first_row + row, k + in);
+      copy_x_unaligned(&to[row][in], a, first_row + row, k + in);
   }
+  commit_copies();
 }
 
 __device__ __forceinline__ void widen(const uint4& chunk, float4 (&out)[1]) {
@@ -44,109 +38,158 @@ __device__ __forceinline__ void widen(const uint4& chunk, float4 (&out)[2]) {
   out[1] = {low_bf16(chunk.z), high_bf16(chunk.z), low_bf16(chunk.w), high_bf16(chunk.w)};
 }
 
-/// Continues the chains of this warp's rows by 16 positions of the stage, from `k` on.
-template <class Weight, int WarpRows>
-__device__ __forceinline__ void advance(const Stage<Weight, WarpRows>& stage, int k, float (&chain)[WarpRows]) {
+/// Continues the chains of all rows by one chunk of the weight; `x` are the inputs that it begins at.
+template <class Weight, int Rows>
+__device__ __forceinline__ void advance(const uint4& chunk, const float* x, float (&chain)[Rows]) {
   constexpr int kQuads = kChunk<Weight> / 4;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  float4 w[kQuads];
+  widen(chunk, w);
 #pragma unroll
-  for (int c = 0; c < kInputsPad / kChunk<Weight>; ++c) {
-    float4 w[kQuads];
-    widen(stage.weight[k / kChunk<Weight> + c][lane], w);
+  for (int q = 0; q < kQuads; ++q)
 #pragma unroll
-    for (int q = 0; q < kQuads; ++q)
-#pragma unroll
-      for (int i = 0; i < WarpRows; ++i) {
-        const float* x = &stage.x[warp + i * kWarps][k + c * kChunk<Weight> + q * 4];
-        chain[i] = advance_chain(chain[i], *reinterpret_cast<const float4*>(x), w[q]);
-      }
-  }
+    for (int row = 0; row < Rows; ++row)
+      chain[row] = advance_chain(chain[row], *reinterpret_cast<const float4*>(x + row * kSegment + q * 4), w[q]);
 }
 
-template <class Weight, int WarpRows>
-__global__ void __launch_bounds__(kThreads) few_kernel(const LinearArgs a) {
+/// The chunks of one panel on their way through shared memory. A lane reads what it copied itself, so that nobody waits
+/// for anybody. `Depth` chunks are under way, kBatch of them in a group of copies.
+template <class Weight, int Depth>
+struct Ring {
+  static constexpr int kGroups = Depth / kBatch;
+  uint4* slots;         // of this lane, kPanel apart
+  const uint4* source;  // of this lane; the next chunk to ask for
+  int left;             // chunks not asked for yet
+  int turn = 0;         // the group that is used next, and then filled
+
+  /// Always commits, so that groups can be counted.
+  __device__ __forceinline__ void fetch(int group) {
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i)
+      if (i < left) copy_16(slots + (group * kBatch + i) * kPanel, source + i * kPanel);
+    commit_copies();
+    source += kBatch * kPanel;
+    left -= kBatch;
+  }
+  __device__ __forceinline__ void fill() {
+    for (int group = 0; group < kGroups; ++group) fetch(group);
+  }
+  /// Hands out the next group's chunks and asks for others in their place.
+  template <class Use>
+  __device__ __forceinline__ void next(Use&& use) {
+    wait_copies<kGroups - 1>();
+    use(slots + turn * kBatch * kPanel);
+    fetch(turn);
+    turn = turn + 1 == kGroups ? 0 : turn + 1;
+  }
+};
+
+/// The chains of one segment of `inputs` positions, from 0.
+template <class Weight, int Rows, int Depth>
+__device__ __forceinline__ void run_segment(Ring<Weight, Depth>& ring, const Inputs<Rows>& x, int inputs,
+                                            float (&chain)[Rows]) {
+  constexpr int kStep = kChunk<Weight>;
+#pragma unroll
+  for (float& sum : chain) sum = 0.0f;
+  for (int k = 0; k < inputs; k += kBatch * kStep)
+    ring.next([&](const uint4* chunks) {
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i)
+        if (k + i * kStep < inputs) advance<Weight, Rows>(chunks[i * kPanel], &x[0][k + i * kStep], chain);
+    });
+}
+
+/// Of a block: the inputs of one segment, or of two that take turns, then a ring for each warp.
+template <int Rows, int Depth>
+int shared_bytes(bool split, int warps) {
+  return static_cast<int>((split ? 1 : 2) * sizeof(Inputs<Rows>) + warps * Depth * kPanel * sizeof(uint4));
+}
+
+/// Block (row tile, panels, segment): row tiles of the same panels run side by side and share what the cache holds.
+template <class Weight, int Rows, int Depth>
+__global__ void __launch_bounds__(32 * kMostWarps, 4) few_kernel(const LinearArgs a) {
   extern __shared__ uint4 memory[];
-  auto* stages = reinterpret_cast<Stage<Weight, WarpRows>*>(memory);
-  const int first_row = blockIdx.y * kWarps * WarpRows;
-  const int warp = threadIdx.x / 32;
+  auto* inputs = reinterpret_cast<Inputs<Rows>*>(memory);
+  auto* rings = reinterpret_cast<uint4*>(inputs + (a.split ? 1 : 2));
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int first_row = blockIdx.x * Rows, panel = blockIdx.y * (blockDim.x / 32) + warp;
   const int begin = a.split ? static_cast<int>(blockIdx.z) * kSegment : 0;
   const int end = a.split ? min(begin + kSegment, a.padded) : a.padded;
-  for (int s = 0; s < kStages - 1; ++s) {
-    const int k = begin + s * kStageInputs;
-    if (k < end) fill(stages[s], a, first_row, k, end);
-    commit_copies();
+  const bool used = panel * kPanel < a.outputs;
+  fetch_inputs<Rows>(inputs[0], a, first_row, begin, min(begin + kSegment, end));
+  Ring<Weight, Depth> ring{
+      rings + warp * Depth * kPanel + lane,
+      a.weight + (static_cast<std::int64_t>(panel) * a.padded + begin) / kChunk<Weight> * kPanel + lane,
+      used ? (end - begin) / kChunk<Weight> : 0};
+  ring.fill();
+  float chain[Rows], total[Rows] = {};
+  for (int k = begin, turn = 0; k < end; k += kSegment, turn ^= 1) {
+    const int next = k + kSegment;
+    wait_copies<Ring<Weight, Depth>::kGroups>();  // this segment's inputs, which were asked for before the chunks
+    __syncthreads();                              // they are there for all, and all are done with the last segment's
+    if (next < end) fetch_inputs<Rows>(inputs[turn ^ 1], a, first_row, next, min(next + kSegment, end));
+    run_segment<Weight, Rows, Depth>(ring, inputs[turn], min(kSegment, end - k), chain);
+#pragma unroll
+    for (int row = 0; row < Rows; ++row) total[row] = k == begin ? chain[row] : __fadd_rn(total[row], chain[row]);
   }
-  float chain[WarpRows] = {}, total[WarpRows] = {};
-  for (int k = begin, step = 0; k < end; k += kStageInputs, ++step) {
-    wait_copies<kStages - 2>();
-    __syncthreads();  // the stage is there for all, and all are done with the one before it, which is filled next
-    const int next = k + (kStages - 1) * kStageInputs;
-    if (next < end) fill(stages[(step + kStages - 1) % kStages], a, first_row, next, end);
-    commit_copies();
-    const int count = min(kStageInputs, end - k);
-    if (first_row + warp < a.rows) {
-      const auto& stage = stages[step % kStages];
-#pragma unroll 2
-      for (int i = 0; i < count; i += kInputsPad) advance(stage, i, chain);
-    }
-    if ((k + count) % kSegment == 0 || k + count == end) {
-      const bool first = k + count <= begin + kSegment;
-      for (int i = 0; i < WarpRows; ++i) {
-        total[i] = first ? chain[i] : __fadd_rn(total[i], chain[i]);
-        chain[i] = 0.0f;
-      }
-    }
-  }
-  const int tile = blockIdx.y * gridDim.x + blockIdx.x;
-  if (a.split && !combine_segments(a, tile, blockIdx.z, total)) return;
-  const int output = blockIdx.x * kPanel + threadIdx.x % 32;
+  if (a.split && !combine_segments(a, blockIdx.y * gridDim.x + blockIdx.x, blockIdx.z, total)) return;
+  const int output = panel * kPanel + lane;
   if (output >= a.outputs) return;
-  for (int i = 0; i < WarpRows; ++i) {
-    const int row = first_row + warp + i * kWarps;
-    if (row < a.rows)
-      a.y[row * a.y_stride + output] = a.bias == nullptr ? total[i] : __fadd_rn(total[i], a.bias[output]);
-  }
+#pragma unroll
+  for (int row = 0; row < Rows; ++row)
+    if (first_row + row < a.rows)
+      a.y[(first_row + row) * a.y_stride + output] =
+          a.bias == nullptr ? total[row] : __fadd_rn(total[row], a.bias[output]);
 }
 
-template <class Weight, int WarpRows>
-constexpr int kSharedBytes = kStages* static_cast<int>(sizeof(Stage<Weight, WarpRows>));
-
-template <class Weight, int WarpRows>
-cudaError_t configure() {
-  return cudaFuncSetAttribute(few_kernel<Weight, WarpRows>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              kSharedBytes<Weight, WarpRows>);
-}
-
-template <class Weight, int WarpRows>
-cudaError_t launch(LinearArgs args, cudaStream_t stream) {
-  constexpr int kRows = kWarps * WarpRows;
-  static_assert(kSplitTiles * kThreads * WarpRows <= kPartials);
-  const int panels = (args.outputs + kPanel - 1) / kPanel;
-  const int row_blocks = (args.rows + kRows - 1) / kRows;
-  args.split = args.segments > 1 && static_cast<std::int64_t>(panels) * row_blocks <= kSplitTiles;
-  const dim3 grid(panels, row_blocks, args.split ? args.segments : 1);
-  few_kernel<Weight, WarpRows><<<grid, kThreads, kSharedBytes<Weight, WarpRows>, stream>>>(args);
+/// Small weights are split into blocks of one segment, and blocks made narrower, until the GPU has enough of them. The
+/// fewer warps there are, the more each must have under way.
+template <class Weight, int Rows>
+cudaError_t launch(LinearArgs args, int processors, cudaStream_t stream) {
+  const int row_tiles = (args.rows + Rows - 1) / Rows, panels = (args.outputs + kPanel - 1) / kPanel;
+  const auto blocks = [&](int warps) { return row_tiles * ((panels + warps - 1) / warps); };
+  args.split = args.segments > 1 && static_cast<std::int64_t>(row_tiles) * panels < 8 * processors;
+  int warps = kMostWarps;
+  while (warps > 1 && blocks(warps) * (args.split ? args.segments : 1) < 2 * processors) warps /= 2;
+  if (blocks(warps) > kSplitTiles || blocks(warps) * 32 * warps * Rows > kPartials) args.split = false;
+  const dim3 grid(row_tiles, blocks(warps) / row_tiles, args.split ? args.segments : 1);
+  const bool deep = static_cast<std::int64_t>(blocks(warps)) * grid.z * warps <= 6 * processors;
+  if (deep)
+    few_kernel<Weight, Rows, kDeep><<<grid, 32 * warps, shared_bytes<Rows, kDeep>(args.split, warps), stream>>>(args);
+  else
+    few_kernel<Weight, Rows, kFlat><<<grid, 32 * warps, shared_bytes<Rows, kFlat>(args.split, warps), stream>>>(args);
   return cudaGetLastError();
 }
 
 template <class Weight>
-cudaError_t launch_rows(const LinearArgs& args, cudaStream_t stream) {
-  if (args.rows <= kWarps) return launch<Weight, 1>(args, stream);
-  if (args.rows <= 2 * kWarps) return launch<Weight, 2>(args, stream);
-  return launch<Weight, 4>(args, stream);
+cudaError_t launch_rows(const LinearArgs& args, int processors, cudaStream_t stream) {
+  if (args.rows == 1) return launch<Weight, 1>(args, processors, stream);
+  if (args.rows == 2) return launch<Weight, 2>(args, processors, stream);
+  if (args.rows <= 4) return launch<Weight, 4>(args, processors, stream);
+  return launch<Weight, 8>(args, processors, stream);
+}
+
+template <class Weight, int Rows, int Depth>
+cudaError_t allow_memory() {
+  return cudaFuncSetAttribute(few_kernel<Weight, Rows, Depth>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              shared_bytes<Rows, Depth>(false, kMostWarps));
+}
+
+template <class Weight, int... Rows>
+cudaError_t configure() {
+  for (const auto function : {allow_memory<Weight, Rows, kFlat>..., allow_memory<Weight, Rows, kDeep>...})
+    if (const cudaError_t error = function(); error != cudaSuccess) return error;
+  return cudaSuccess;
 }
 
 }  // namespace
 
 cudaError_t configure_few() {
-  for (const auto function : {configure<float, 1>, configure<float, 2>, configure<float, 4>,
-                              configure<std::uint16_t, 1>, configure<std::uint16_t, 2>, configure<std::uint16_t, 4>})
-    if (const cudaError_t error = function(); error != cudaSuccess) return error;
-  return cudaSuccess;
+  const cudaError_t error = configure<float, 1, 2, 4, 8>();
+  return error == cudaSuccess ? configure<std::uint16_t, 1, 2, 4, 8>() : error;
 }
 
-cudaError_t linear_few(LinearArgs args, bool bf16, cudaStream_t stream) {
-  return bf16 ? launch_rows<std::uint16_t>(args, stream) : launch_rows<float>(args, stream);
+cudaError_t linear_few(LinearArgs args, bool bf16, int processors, cudaStream_t stream) {
+  return bf16 ? launch_rows<std::uint16_t>(args, processors, stream) : launch_rows<float>(args, processors, stream);
 }
 
 }  // namespace tessera_cuda

@@ -78,6 +78,20 @@ tessera::sdk::Status launch_schedule(const SegmentArgs& args, std::int32_t singl
 /// The scores of all units of the range, and the outputs of single ones; then, if any, the values of the multiple ones.
 tessera::sdk::Status launch_segments(const SegmentArgs& args, const UnitRange& range, std::int32_t pairs, void* stream);
 
+// Long histories of few rows (stream.cu): every slice is one tile of up to kStreamPairs pairs.
+
+inline constexpr std::int32_t kStreamPairs = 8;
+
+/// Units of one launch, in find_unit's order; scratch counts from `first`. Blocks beyond the step's last unit end.
+struct StreamRange {
+  std::int32_t first;
+  std::int32_t blocks;
+};
+/// `pairs`, the scratch's, is 1, 2, 4 or 8.
+tessera::sdk::Status launch_stream(const SegmentArgs& args, const StreamRange& range, std::int32_t pairs, bool overlap,
+                                   void* stream);
+void list_stream(std::int32_t head_dim, std::int32_t pairs, tessera::sdk::KernelList& list);
+
 // Short rows (short.cu): for head sizes of the segment kernels, when no row sees more than kShort positions.
 
 inline constexpr std::int32_t kShort = 32;

@@ -23,9 +23,20 @@ namespace {
 constexpr std::int64_t kRegionBytes = std::int64_t{128}
                                       << 20;  // scores of long histories, at most, unless one tile needs more
 
+constexpr std::int32_t kSegmentPages = sdk::kAttentionSegment / sdk::kPageSize;
+
 constexpr std::int32_t kFewWarps = 2;  // short rows for each block that can run: beyond, sharing keys pays
 
 std::int32_t ceil_div(std::int32_t a, std::int32_t b) { return (a + b - 1) / b; }
+
+constexpr std::int32_t kUnitScores = kStreamPairs * (sdk::kAttentionSegment + 2);  // floats of a streamed unit
+
+/// Launches are rounded up to it, by an eighth at most, so that a decoded token seldom changes them.
+std::int32_t rounded_up(std::int32_t blocks) {
+  std::int32_t step = 1;
+  while (step * 16 <= blocks) step *= 2;
+  return ceil_div(blocks, step) * step;
+}
 
 struct UnitCounts {
   std::int32_t single = 0;    // of tiles with one segment
@@ -62,9 +73,11 @@ class ExactAttention final : public sdk::Attention {
   Status bind_segments(std::size_t& workspace_bytes);
   Status bind_tiled(std::size_t& workspace_bytes);
   Status plan_segments(const sdk::PackedRows& rows);
+  Status plan_stream(const sdk::PackedRows& rows);
   UnitCounts count_units(const sdk::PackedRows& rows, std::int32_t pairs) const;
   StepArgs step_args(const sdk::AttentionArgs& args) const;
   Status run_segments(const StepArgs& step, void* workspace, void* stream);
+  Status run_stream(const StepArgs& step, void* workspace, void* stream);
   TiledArgs tiled_args(const StepArgs& step) const;
   Status run_tiled(const StepArgs& step, void* workspace, void* stream);
 
@@ -83,12 +96,15 @@ class ExactAttention final : public sdk::Attention {
   Unit* units_ = nullptr;
   std::int32_t* offsets_ = nullptr;
   std::uint32_t* arrivals_ = nullptr;
-  std::int64_t most_units_ = 0;    // of a step
-  std::int32_t most_regions_ = 0;  // of kManyPairs
-  std::int32_t resident_ = 0;      // blocks that run at the same time
-  bool overlap_ = false;           // see UnitRange
+  std::int64_t most_units_ = 0;     // of a step
+  std::int32_t most_regions_ = 0;   // of kManyPairs
+  std::int32_t most_streamed_ = 0;  // units of one launch of the stream kernels
+  std::int32_t resident_ = 0;       // blocks that run at the same time
+  bool overlap_ = false;            // see UnitRange
   // Of the planned step.
   bool short_ = false;
+  bool stream_ = false;
+  std::vector<StreamRange> streamed_;
   std::int32_t pairs_ = kManyPairs;
   bool listed_ = false;     // the units are written down before the first layer
   bool scheduled_ = false;  // ... and have been
@@ -153,11 +169,16 @@ Status ExactAttention::bind_segments(std::size_t& workspace_bytes) {
   most_regions_ = static_cast<std::int32_t>(
       std::min(units, std::max<std::int64_t>(segments, kRegionBytes / static_cast<std::int64_t>(bytes_of(region)))));
   const std::int32_t most_units = most_regions_ * (kManyPairs / kFewPairs);  // of one launch
-  workspace_bytes = bytes_of(most_regions_ * region) + 2 * bytes_of(std::int64_t{most_units} * kManyPairs);
+  const std::int64_t streamed = std::int64_t{ceil_div(limits_.max_pages, kSegmentPages) + limits_.max_slices} *
+                                shape_.num_kv_heads;  // every slice may have a segment that is not full
+  most_streamed_ = static_cast<std::int32_t>(std::min(streamed, kRegionBytes / (4 * kUnitScores)));
+  most_streamed_ = std::max(most_streamed_, segments);  // those of one head are launched together
+  workspace_bytes = std::max(bytes_of(most_regions_ * region) + 2 * bytes_of(std::int64_t{most_units} * kManyPairs),
+                             bytes_of(std::int64_t{most_streamed_} * kUnitScores));
   if (!(status = claim(units * static_cast<std::int64_t>(sizeof(Unit)), reinterpret_cast<void**>(&units_))).ok())
     return status;
   if (!(status = claim(std::int64_t{4} * limits_.max_slices, reinterpret_cast<void**>(&offsets_))).ok()) return status;
-  return claim(std::int64_t{4} * most_units, reinterpret_cast<void**>(&arrivals_));
+  return claim(std::int64_t{4} * std::max(most_units, most_streamed_), reinterpret_cast<void**>(&arrivals_));
 }
 
 Status ExactAttention::bind_tiled(std::size_t& workspace_bytes) {
@@ -174,8 +195,26 @@ Status ExactAttention::plan(const sdk::PackedRows& rows) noexcept {
       max_length_ = std::max(max_length_, rows.slices[s].first_position + rows.slices[s].num_rows);
     }
     short_ = segments_ && max_length_ <= kShort && rows.num_rows * shape_.num_q_heads <= kFewWarps * resident_;
+    stream_ = segments_ && max_length_ > sdk::kAttentionSegment && max_rows_ * group_ <= kStreamPairs;
+    if (stream_) return plan_stream(rows);
     return segments_ && !short_ ? plan_segments(rows) : Status{};
   });
+}
+
+/// Cuts the units into launches whose scores fit the workspace; those of a slice's head stay together.
+Status ExactAttention::plan_stream(const sdk::PackedRows& rows) {
+  for (pairs_ = 1; pairs_ < max_rows_ * group_;) pairs_ *= 2;
+  streamed_.assign(1, {0, 0});
+  for (std::int32_t s = 0; s < rows.num_slices; ++s) {
+    const std::int32_t segments = segments_of(rows.slices[s].first_position + rows.slices[s].num_rows);
+    for (std::int32_t head = 0; head < shape_.num_kv_heads; ++head) {
+      const StreamRange last = streamed_.back();
+      if (last.blocks + segments > most_streamed_) streamed_.push_back({last.first + last.blocks, 0});
+      streamed_.back().blocks += segments;
+    }
+  }
+  if (streamed_.size() == 1) streamed_[0].blocks = std::min(rounded_up(streamed_[0].blocks), most_streamed_);
+  return {};
 }
 
 UnitCounts ExactAttention::count_units(const sdk::PackedRows& rows, std::int32_t pairs) const {
@@ -255,6 +294,7 @@ Status ExactAttention::run(const sdk::AttentionArgs& args, const sdk::DeviceCont
   fallbacks_ += falls_back_ ? 1 : 0;
   const StepArgs step = step_args(args);
   if (short_) return launch_short(step, device.stream);
+  if (stream_) return run_stream(step, args.workspace, device.stream);
   return segments_ ? run_segments(step, args.workspace, device.stream) : run_tiled(step, args.workspace, device.stream);
 }
 
@@ -268,6 +308,16 @@ Status ExactAttention::run_segments(const StepArgs& step, void* workspace, void*
   }
   for (const UnitRange& range : ranges_)
     if (Status status = launch_segments(args, range, pairs_, stream); !status.ok()) return status;
+  return {};
+}
+
+Status ExactAttention::run_stream(const StepArgs& step, void* workspace, void* stream) {
+  SegmentArgs args{step, kStreamPairs, static_cast<float*>(workspace), nullptr, nullptr, arrivals_};
+  const std::int64_t units = most_streamed_;
+  args.unit_largest = args.regions + units * pairs_ * sdk::kAttentionSegment;
+  args.unit_sums = args.unit_largest + units * pairs_;
+  for (const StreamRange& range : streamed_)
+    if (Status status = launch_stream(args, range, pairs_, overlap_, stream); !status.ok()) return status;
   return {};
 }
 
@@ -297,6 +347,8 @@ std::int32_t ExactAttention::kernels(sdk::KernelFacts* out, std::int32_t capacit
   sdk::KernelList list(out, capacity);
   if (short_) {
     list_short(shape_.head_dim, list);
+  } else if (stream_) {
+    for (std::size_t i = 0; i < streamed_.size(); ++i) list_stream(shape_.head_dim, pairs_, list);
   } else if (segments_) {
     if (listed_) list_schedule(list);
     for (const UnitRange& range : ranges_) list_segments(shape_.head_dim, pairs_, range.values, list);

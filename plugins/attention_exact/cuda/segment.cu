@@ -6,20 +6,6 @@
 namespace tessera_exact {
 namespace {
 
-/// Lets the next kernel of the stream take the multiprocessors that this one leaves free. It may prepare, and waits for
-/// this one's results with wait_for_last_kernel.
-__device__ void allow_next_kernel() {
-#if __CUDA_ARCH__ >= 900
-  cudaTriggerProgrammaticLaunchCompletion();
-#endif
-}
-
-__device__ void wait_for_last_kernel() {
-#if __CUDA_ARCH__ >= 900
-  cudaGridDependencySynchronize();
-#endif
-}
-
 /// `units` is null when the step has few units, and each block finds its own.
 template <class S>
 __device__ Work find_work(const SegmentArgs& args, const Unit* units, std::int32_t index) {
@@ -91,7 +77,7 @@ __global__ __launch_bounds__(S::kThreads, S::kBlocks) void value_kernel(const Se
   weigh(work, tile);
   if (threadIdx.x < work.pairs) args.unit_sums[index * S::kPairs + threadIdx.x] = tile.final[threadIdx.x];
   sum_values(args, work, tile, region);
-  merge(args, work, index, tile);
+  merge<S>(args, work, index, tile.last);
 }
 
 template <class S>

@@ -68,6 +68,20 @@ struct Work {
   __device__ std::int32_t head(std::int32_t pair) const { return unit.kv_head * group + pair % group; }
 };
 
+/// Lets the next kernel of the stream take the multiprocessors that this one leaves free. It may prepare, and waits for
+/// this one's results with wait_for_last_kernel.
+__device__ inline void allow_next_kernel() {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+__device__ inline void wait_for_last_kernel() {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+
 __device__ inline Work work_of(const SegmentArgs& args, const Unit& unit) {
   Work work;
   work.unit = unit;
@@ -86,15 +100,15 @@ __device__ inline Work work_of(const SegmentArgs& args, const Unit& unit) {
 }
 
 /// The step's unit number `index` when no list of them was written: tiles of the slices in order, KV heads within,
-/// segments within. Every warp finds it for itself; there are few units.
+/// segments within. Every warp finds it for itself. Beyond the last one, `slice` is -1.
 __device__ inline Unit find_unit(const SegmentArgs& args, int index) {
   if (args.num_slices == 1 && args.slices[0].num_rows <= args.tile_rows) {
     const int segments = segments_of(args.slices[0].first_position + args.slices[0].num_rows);
-    return {0, 0, index / segments, index % segments, segments};
+    return {index < segments * args.kv_heads ? 0 : -1, 0, index / segments, index % segments, segments};
   }
   const int lane = threadIdx.x % 32;
   int before = 0;
-  for (int base = 0;; base += 32) {
+  for (int base = 0; base < args.num_slices; base += 32) {
     int count = 0;
     const sdk::Slice slice = args.slices[min(base + lane, args.num_slices - 1)];
     if (base + lane < args.num_slices)
@@ -119,6 +133,7 @@ __device__ inline Unit find_unit(const SegmentArgs& args, int index) {
     }
     before += __shfl_sync(sdk::kWholeWarp, sum, 31);
   }
+  return {-1, 0, 0, 0, 0};
 }
 
 /// Starts copying the unit's positions of K or V into shared memory, from row `first` of the tile on.
@@ -380,24 +395,24 @@ __device__ inline void sum_values(const SegmentArgs& args, const Work& work, con
   }
 }
 
-/// The last block of a tile to arrive adds the segments, ascending.
+/// The last block of a tile to arrive adds the segments, ascending. `last` is shared memory.
 template <class S>
-__device__ inline void merge(const SegmentArgs& args, const Work& work, std::int32_t index, Tile<S>& tile) {
+__device__ inline void merge(const SegmentArgs& args, const Work& work, std::int32_t index, bool& last) {
   const std::int32_t first = index - work.unit.segment;  // the tile's unit of segment 0
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
-    tile.last = atomicAdd(&args.arrivals[first], 1u) + 1 == static_cast<std::uint32_t>(work.unit.segments);
-    if (tile.last) args.arrivals[first] = 0;
+    last = atomicAdd(&args.arrivals[first], 1u) + 1 == static_cast<std::uint32_t>(work.unit.segments);
+    if (last) args.arrivals[first] = 0;
   }
   __syncthreads();
-  if (!tile.last) return;
+  if (!last) return;
   __threadfence();
   for (int i = threadIdx.x; i < work.pairs * S::kDim; i += S::kThreads) {
     const int pair = i / S::kDim, component = i % S::kDim;
     const int segments = segments_of(work.first_position + pair / work.group + 1);
     float sum = 0.0f, value = 0.0f;
-#pragma unroll 4
+#pragma unroll 8
     for (int segment = 0; segment < segments; ++segment) {
       const std::int64_t unit = first + segment;
       const float part = __ldcg(&args.unit_sums[unit * S::kPairs + pair]);

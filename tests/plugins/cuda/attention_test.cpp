@@ -16,7 +16,7 @@ struct Heads {
 std::size_t size_of(std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); }
 
 /// Attention of all rows; with `scores`, the emitted scores of visible positions follow the output.
-std::vector<float> attend(const Side& side, const Heads& heads, const Step& step, bool scores) {
+std::vector<float> attend(const Side& side, const char* name, const Heads& heads, const Step& step, bool scores) {
   constexpr std::uint64_t kSeed = 51;
   tessera::Random random(kSeed);
   const auto rows = static_cast<std::int32_t>(step.tokens.size());
@@ -26,7 +26,7 @@ std::vector<float> attend(const Side& side, const Heads& heads, const Step& step
   const std::vector<float> q = random_floats(random, static_cast<std::size_t>(rows) * width, 2.0f);
   void* workspace = nullptr;
   const auto attention =
-      side.attention({kLayers, heads.query, heads.key_value, heads.dim, 0.11f, sdk::DType::f32}, &workspace);
+      side.attention(name, {kLayers, heads.query, heads.key_value, heads.dim, 0.11f, sdk::DType::f32}, &workspace);
   sdk::PackedRows device{};
   REQUIRE(side->begin_step(step.view(), &device).ok());
   REQUIRE(attention->plan(step.view()).ok());
@@ -47,12 +47,13 @@ std::vector<float> attend(const Side& side, const Heads& heads, const Step& step
   return result;
 }
 
-void check_attention(const Heads& heads, const Step& step, bool scores) {
+void check_attention(const Heads& heads, const Step& step, bool scores, const char* name = "attention_reference") {
   CAPTURE(heads.query);
   CAPTURE(heads.key_value);
   CAPTURE(heads.dim);
   const Side cpu("cpu"), cuda("cuda");
-  CHECK(differing(attend(cuda, heads, step, scores), attend(cpu, heads, step, scores)) == 0);
+  CHECK(differing(attend(cuda, name, heads, step, scores), attend(cpu, "attention_reference", heads, step, scores)) ==
+        0);
 }
 
 Step ragged_step() {
@@ -85,6 +86,20 @@ TEST_CASE("CUDA reference attention has the CPU's bits over long histories and w
 TEST_CASE("CUDA reference attention emits the CPU's scores and nothing past the causal end") {
   if (!gpu_is_there()) return;
   check_attention({4, 2, 96}, ragged_step(), true);
+}
+
+TEST_CASE("CUDA exact attention over few rows of long histories has the reference's bits and scores") {
+  if (!gpu_is_there()) return;
+  Step decode, rounds;
+  for (const std::int32_t position : {3, 255, 256, 300, 511, 512, 1023, 2047, 3000}) decode.add(position, 1);
+  for (const std::int32_t position : {0, 253, 300, 510, 1020, 2046}) rounds.add(position, 4);  // across segments
+  for (const std::int32_t dim : {32, 64, 96, 128}) {
+    for (const Heads& heads :
+         {Heads{3, 3, dim}, Heads{4, 2, dim}, Heads{6, 2, dim}, Heads{4, 1, dim}, Heads{8, 1, dim}})
+      check_attention(heads, decode, true, "attention_exact");
+    check_attention({2, 2, dim}, rounds, true, "attention_exact");
+    check_attention({4, 2, dim}, rounds, true, "attention_exact");
+  }
 }
 
 TEST_CASE("CUDA exact attention has room for every step within its limits, whatever the head ratio") {

@@ -46,8 +46,9 @@ tessera::PluginPtr<sdk::SparseDecode> Side::sparse(const char* name,
   return std::move(*sparse);
 }
 
-tessera::PluginPtr<sdk::Attention> Side::attention(const sdk::AttentionShape& shape, void** workspace) const {
-  auto attention = unbound("attention_reference");
+tessera::PluginPtr<sdk::Attention> Side::attention(const char* name, const sdk::AttentionShape& shape,
+                                                   void** workspace) const {
+  auto attention = unbound(name);
   std::size_t bytes = 0;
   const sdk::Status bound = attention->bind(shape, kLimits, backend_->context(), bytes);
   REQUIRE_MESSAGE(bound.ok(), bound.message);
