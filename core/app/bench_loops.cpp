@@ -20,7 +20,8 @@ struct Options {
 };
 
 std::string mode_of(const LoopBenchRow& row) {
-  return std::string(row.sparse ? "sparse" : "dense") + (row.speculative ? ", speculative" : "");
+  return std::string(row.sparse ? "sparse" : "dense") + (row.speculative ? ", speculative" : "") +
+         (row.graphs ? ", graphs" : "");
 }
 
 double roof_ms(const LoopBench& bench, const LoopBenchRow& row) {
@@ -53,6 +54,7 @@ nlohmann::json json_of(const LoopBench& bench) {
                     {"context", row.shape.context},
                     {"mode", mode_of(row)},
                     {"milliseconds", spread_json(row.milliseconds)},
+                    {"graphs", row.graphs},
                     {"bytes", row.bytes},
                     {"roof_milliseconds", roof_ms(bench, row)},
                     {"tokens_per_second", row.tokens_per_second}});

@@ -85,8 +85,9 @@ void add_check(CLI::App& root, int& exit_code) {
   std::vector<std::string> names = check_suites();
   names.push_back("all");
   command
-      ->add_option("suites", options->suites,
-                   "batch, prefill, packed, paged, sampling, loops, sparse, speculative, kernels or all (default)")
+      ->add_option(
+          "suites", options->suites,
+          "batch, prefill, packed, paged, sampling, loops, sparse, speculative, graphs, kernels or all (default)")
       ->check(CLI::IsMember(names));
   command->add_option("--seed", options->seed, "Of prompts, orders and draws")->capture_default_str();
   command

@@ -203,7 +203,7 @@ Status check_kernels(CheckBench& bench) {
 
 const std::vector<std::string>& check_suites() {
   static const std::vector<std::string> suites{"batch", "prefill", "packed",      "paged",  "sampling",
-                                               "loops", "sparse",  "speculative", "kernels"};
+                                               "loops", "sparse",  "speculative", "graphs", "kernels"};
   return suites;
 }
 
@@ -218,7 +218,7 @@ Result<std::vector<CheckRow>> run_checks(const Config& config, Registry& registr
   auto runner = Runner::open(roomy, registry, {});
   if (!runner.ok()) return runner.status();
   std::vector<CheckRow> rows;
-  constexpr std::int64_t kCases = 16 + 10 + 8 + 18 + 3 + 3 + 21 + 29 + 6;
+  constexpr std::int64_t kCases = 16 + 10 + 8 + 18 + 3 + 3 + 21 + 29 + 5 + 6;
   Progress progress("checking", kCases);
   SchedulerLimits limits = scheduler_limits(wide, **runner);
   limits.prefix_cache = false;
@@ -234,6 +234,7 @@ Result<std::vector<CheckRow>> run_checks(const Config& config, Registry& registr
   if (wants("loops")) TESSERA_TRY(check_loops(bench));
   if (wants("sparse")) TESSERA_TRY(check_sparse(bench));
   if (wants("speculative")) TESSERA_TRY(check_speculative(bench));
+  if (wants("graphs")) TESSERA_TRY(check_graphs(bench));
   if (wants("kernels")) TESSERA_TRY(check_kernels(bench));
   return rows;
 }

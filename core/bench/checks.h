@@ -26,7 +26,7 @@ struct CheckOptions {
   std::uint64_t seed = 20260908;
 };
 
-/// batch, prefill, packed, paged, sampling, loops, sparse (both of looped models), speculative, kernels
+/// batch, prefill, packed, paged, sampling, loops, sparse (both of looped models), speculative, graphs, kernels
 const std::vector<std::string>& check_suites();
 
 Result<std::vector<CheckRow>> run_checks(const Config& config, Registry& registry, const CheckOptions& options);

@@ -48,5 +48,6 @@ Status skip_suite(CheckBench& bench, const std::string& suite, const std::string
 Status check_loops(CheckBench& bench);
 Status check_sparse(CheckBench& bench);
 Status check_speculative(CheckBench& bench);
+Status check_graphs(CheckBench& bench);
 
 }  // namespace tessera

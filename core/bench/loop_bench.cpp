@@ -58,6 +58,7 @@ class Passes {
   Passes(const DecoderSpec& spec, const LoopShape& shape, const LoopBenchOptions& options, bool sparse,
          bool speculative)
       : spec_(spec), shape_(shape), sparse_(sparse), rows_(speculative ? options.draft_tokens + 1 : 1) {
+    greedy_.temperature = 0;
     const std::int32_t draft_loops = speculative ? options.draft_loops : 0;
     for (std::int32_t row = 0; row < rows_ && speculative; ++row)
       for (std::int32_t depth = 0; depth < draft_loops; ++depth) add(SliceRole::draft, row, 1, depth, draft_loops);
@@ -70,8 +71,8 @@ class Passes {
       TESSERA_TRY(runner.step(plan, result_));
       const auto vocab = static_cast<std::size_t>(spec_.vocab);
       for (std::size_t row = 0; row * vocab < result_.logits.size(); ++row) {
-        const auto token = sample(std::span(result_.logits).subspan(row * vocab, vocab), {.temperature = 0}, 0, 0, {},
-                                  {}, -1, scratch_);
+        const auto token =
+            sample(std::span(result_.logits).subspan(row * vocab, vocab), greedy_, 0, 0, {}, {}, -1, scratch_);
         if (!token.ok()) return token.status();
       }
     }
@@ -106,8 +107,20 @@ class Passes {
   std::int32_t rows_;
   std::vector<StepPlan> plans_;
   StepResult result_;
+  SamplingParams greedy_{};
   SampleScratch scratch_;
 };
+
+Result<Spread> time_passes(Passes& passes, Runner& runner, std::int32_t rounds) {
+  std::vector<double> milliseconds;
+  for (std::int32_t round = -2; round < rounds; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    TESSERA_TRY(passes.run(runner));
+    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
+    if (round >= 0) milliseconds.push_back(time.count());  // the first ones warm up and are recorded
+  }
+  return spread_of(milliseconds);
+}
 
 /// Weights once a pass, heads once an answer, K and V once for the rows of a slice; of consumed ones a share a row.
 double least_bytes(const Runner& runner, const LoopShape& shape, const LoopBenchOptions& options, double retention,
@@ -173,25 +186,26 @@ Result<LoopBench> bench_loops(const Config& config, Registry& registry, const Lo
                   options.tokens_per_round,
                   measure_roof((*runner)->backend()),
                   {}};
-  Progress progress("decoding", static_cast<std::int64_t>(4 * options.shapes.size()));
+  const std::int32_t capacity = (*runner)->graphs().capacity();
+  std::vector<std::int32_t> launches{0};
+  if (capacity > 0) launches.push_back(capacity);
+  Progress progress("decoding", static_cast<std::int64_t>(4 * options.shapes.size() * launches.size()));
   for (const LoopShape& shape : options.shapes)
-    for (const bool sparse : {false, true})
-      for (const bool speculative : {false, true}) {
-        Passes passes(spec, shape, options, sparse, speculative);
-        std::vector<double> milliseconds;
-        for (std::int32_t round = -1; round < options.rounds; ++round) {
-          const auto start = std::chrono::steady_clock::now();
-          TESSERA_TRY(passes.run(**runner));
-          const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
-          if (round >= 0) milliseconds.push_back(time.count());  // the first one warms up
+    for (const std::int32_t graphs : launches)
+      for (const bool sparse : {false, true})
+        for (const bool speculative : {false, true}) {
+          TESSERA_TRY((*runner)->graphs().set_capacity(graphs));
+          LoopBenchRow row{shape, sparse, speculative, graphs > 0, {}, 0, 0};
+          Passes passes(spec, shape, options, sparse, speculative);
+          auto milliseconds = time_passes(passes, **runner, options.rounds);
+          if (!milliseconds.ok()) return milliseconds.status();
+          row.milliseconds = *milliseconds;
+          row.tokens_per_second =
+              shape.sequences * (speculative ? options.tokens_per_round : 1) / row.milliseconds.median * 1e3;
+          row.bytes = least_bytes(**runner, shape, options, bench.retention, sparse, speculative);
+          bench.rows.push_back(row);
+          progress.advance(1);
         }
-        LoopBenchRow row{shape, sparse, speculative, spread_of(milliseconds), 0, 0};
-        row.tokens_per_second =
-            shape.sequences * (speculative ? options.tokens_per_round : 1) / row.milliseconds.median * 1e3;
-        row.bytes = least_bytes(**runner, shape, options, bench.retention, sparse, speculative);
-        bench.rows.push_back(row);
-        progress.advance(1);
-      }
   return bench;
 }
 

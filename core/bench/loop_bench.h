@@ -27,7 +27,7 @@ struct LoopBenchOptions {
 
 struct LoopBenchRow {
   LoopShape shape;
-  bool sparse, speculative;
+  bool sparse, speculative, graphs;
   Spread milliseconds;  // of one token of every sequence, or of one round
   double tokens_per_second;
   double bytes;  // weights and K and V that it reads at least

@@ -58,6 +58,7 @@ struct Config {
     std::int32_t step_tokens = 1024;
     std::int32_t chunk_cap = 0;  // prefill rows of one sequence in one step; 0 = no cap
     std::int32_t max_queue = 64;
+    std::int32_t graphs = 64;  // recorded steps kept, on devices that record them; 0 = launch every step anew
     Where where;
   } scheduler;
   PluginConfig attention{.name = "attention_exact", .path = {}, .options = {}, .where = {}};  // variant is an option

@@ -64,6 +64,7 @@ std::string to_yaml(const Config& config) {
     plain(out, "step_tokens", config.scheduler.step_tokens);
     plain(out, "chunk_cap", config.scheduler.chunk_cap);
     plain(out, "max_queue", config.scheduler.max_queue);
+    plain(out, "graphs", config.scheduler.graphs);
   });
   section(out, "attention", [&] { plugin(out, config.attention); });
   if (!config.sparse_decode.plugin.name.empty())

@@ -63,6 +63,13 @@ struct Metrics::Impl {
           .Name("tessera_speculation_candidates")
           .Help("Candidates by their place in the round, verified and confirmed so far")
           .Register(registry);
+  prometheus::Family<prometheus::Gauge>& passes =
+      prometheus::BuildGauge()
+          .Name("tessera_passes")
+          .Help("Passes so far by how they were launched: kernel by kernel, or replayed from a graph")
+          .Register(registry);
+  prometheus::Gauge& graphs = gauge("tessera_graphs", "Recorded passes that are kept");
+  prometheus::Gauge& graphs_recorded = gauge("tessera_graphs_recorded", "Passes recorded so far");
   prometheus::Gauge& fallbacks =
       gauge("tessera_attention_fallbacks", "Attention calls that a slower kernel than the one asked for served");
 };
@@ -116,6 +123,13 @@ void Metrics::references(std::int32_t in_use, std::int32_t high_water, std::int3
 void Metrics::pages(std::int32_t in_use, std::int32_t total) {
   impl_->pages_used.Set(in_use);
   impl_->pages_total.Set(total);
+}
+
+void Metrics::graphs(const GraphStats& stats, std::int32_t kept) {
+  impl_->passes.Add({{"launch", "eager"}}).Set(static_cast<double>(stats.eager));
+  impl_->passes.Add({{"launch", "replayed"}}).Set(static_cast<double>(stats.replayed));
+  impl_->graphs.Set(kept);
+  impl_->graphs_recorded.Set(static_cast<double>(stats.recorded));
 }
 
 void Metrics::attention_fallbacks(std::uint64_t count) { impl_->fallbacks.Set(static_cast<double>(count)); }

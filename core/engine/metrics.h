@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "model/graph_cache.h"
 #include "sched/scheduler.h"
 
 namespace tessera {
@@ -26,6 +27,8 @@ class Metrics {
   /// Slots of sparse decoding: taken now, taken at most at any time, and there in all.
   void references(std::int32_t in_use, std::int32_t high_water, std::int32_t total);
   void pages(std::int32_t in_use, std::int32_t total);
+  /// Passes by how they were launched, and recorded ones that are kept.
+  void graphs(const GraphStats& stats, std::int32_t kept);
   /// Attention calls that a slower kernel than the one asked for had to serve.
   void attention_fallbacks(std::uint64_t count);
   /// What serves: model, fingerprint and plugins, as labels of tessera_info.

@@ -57,6 +57,7 @@ Result<std::unique_ptr<Runner>> Runner::open(const Config& config, Registry& reg
   runner->masses_ = options.masses;
   if (Status status = runner->open_sparse(config, registry); !status.ok()) return status;
   if (Status status = runner->load_model(config, options); !status.ok()) return status;
+  runner->open_graphs(config);
   if (Status status = runner->size_pool(config); !status.ok()) return status;
   if (Status status =
           probe_attention(*runner->backend_.get(), *runner->attention_.get(), runner->attention_.descriptor().name,
@@ -165,8 +166,18 @@ Status Runner::check_references(const Config& config) {
   return {};
 }
 
+void Runner::open_graphs(const Config& config) {
+  const auto records = [](const sdk::Descriptor& plugin) {
+    return (plugin.traits.capabilities & sdk::kGraphCapturable) != 0;
+  };
+  const bool all = records(backend_.descriptor()) && records(attention_.descriptor()) &&
+                   (!sparse_active_ || records(sparse_.descriptor()));
+  graphs_ = std::make_unique<GraphCache>(*backend_.get(), all ? config.scheduler.graphs : 0);
+}
+
 PassContext Runner::context() {
-  return {*attention_.get(), sparse_active_ ? sparse_.get() : nullptr, workspace_, sparse_workspace_, kv_, groups_};
+  return {*attention_.get(), sparse_active_ ? sparse_.get() : nullptr, workspace_, sparse_workspace_, kv_, groups_,
+          *graphs_};
 }
 
 Status Runner::size_pool(const Config& config) {

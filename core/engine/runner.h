@@ -53,6 +53,8 @@ class Runner {
   std::int32_t num_pages() const { return kv_.num_pages; }
   const sdk::KvView& kv() const { return kv_; }
   std::size_t weight_bytes() const { return decoder_->weight_bytes(); }
+  GraphCache& graphs() { return *graphs_; }
+  const GraphCache& graphs() const { return *graphs_; }
   const sdk::StepLimits& limits() const { return limits_; }
   /// Hex SHA-256 over everything an answer's bits depend on: version, model files, profile, backend, attention.
   const std::string& fingerprint() const { return fingerprint_; }
@@ -71,6 +73,7 @@ class Runner {
   Status open_sparse(const Config& config, Registry& registry);
   Status bind_sparse(const Config& config);
   Status check_references(const Config& config);
+  void open_graphs(const Config& config);
   PassContext context();
   Status size_pool(const Config& config);
   void order_slices(const StepPlan& plan);
@@ -91,6 +94,7 @@ class Runner {
   bool masses_ = false;
   std::int32_t crossover_ = 1;
   std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<GraphCache> graphs_;
   DecoderSpec spec_;
   Digest model_digest_{};
   sdk::StepLimits limits_{};

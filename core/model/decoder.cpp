@@ -246,38 +246,61 @@ Status Decoder::begin(const PassContext& context, const sdk::PackedRows& rows) {
   host_.num_rows = device_.num_rows = 0;  // kept rows come behind those that are computed
   for (const RowGroup& group : context.groups) host_.num_rows += group.num_rows;
   device_.num_rows = host_.num_rows;
-  if (context.groups.size() == 1) {
-    const RowGroup& only = context.groups[0];
-    if (only.mode != sdk::RowMode::consume)
-      TESSERA_TRY(context.attention.plan(only.mode == sdk::RowMode::select ? kept_of(host_, only) : host_));
+  return plan(context);
+}
+
+Status Decoder::plan(const PassContext& context) {
+  const auto number = [](std::int32_t value) { return static_cast<std::uint64_t>(value); };
+  key_ = {number(host_.num_rows), number(host_.num_logit_rows)};
+  bool known = true;
+  const auto depends_on = [&](std::uint64_t topology) {
+    known = known && topology != 0;
+    key_.push_back(topology);
+  };
+  for (const RowGroup& group : context.groups) {
+    for (const std::int32_t value : {static_cast<std::int32_t>(group.mode), group.num_rows, group.num_slices})
+      key_.push_back(number(value));
+    if (group.mode != sdk::RowMode::consume) {
+      TESSERA_TRY(
+          context.attention.plan(group.mode == sdk::RowMode::select ? kept_of(host_, group) : group_of(host_, group)));
+      depends_on(context.attention.topology());
+    }
+    if (group.mode != sdk::RowMode::dense) {
+      TESSERA_TRY(context.sparse->plan(group.mode, group_of(host_, group)));
+      depends_on(context.sparse->topology(group.mode));
+    }
   }
-  for (const RowGroup& group : context.groups)
-    if (group.mode != sdk::RowMode::dense) TESSERA_TRY(context.sparse->plan(group.mode, group_of(host_, group)));
+  if (!known) key_.clear();
   return {};
 }
 
 Status Decoder::forward(const PassContext& context, const sdk::PackedRows& packed, bool want_masses,
                         PassAnswer& answer) {
+  answer.logits.clear(), answer.exits.clear(), answer.masses.clear();
   TESSERA_TRY(begin(context, packed));
-  const sdk::PackedRows &rows = host_, &device = device_;
-  const sdk::Matrix hidden = rows_of(hidden_, rows.num_rows), normed = rows_of(normed_, rows.num_rows);
-  const sdk::Matrix delta = rows_of(delta_, rows.num_rows), last = rows_of(last_, rows.num_logit_rows);
-  TESSERA_TRY(backend_.embed(*embedding_, device, hidden));
+  const auto launch = [&] { return enqueue(context); };
+  TESSERA_TRY(key_.empty() ? context.graphs.run_eager(launch) : context.graphs.run(key_, launch));
+  if (want_masses) TESSERA_TRY(fetch_masses(context, answer.masses));
+  return fetch_answer(answer);
+}
+
+Status Decoder::enqueue(const PassContext& context) {
+  const sdk::Matrix hidden = rows_of(hidden_, host_.num_rows), normed = rows_of(normed_, host_.num_rows);
+  const sdk::Matrix delta = rows_of(delta_, host_.num_rows), last = rows_of(last_, host_.num_logit_rows);
+  TESSERA_TRY(backend_.embed(*embedding_, device_, hidden));
   if (spec_.loops > 1)
     for (const RowGroup& group : context.groups)
-      TESSERA_TRY(backend_.load_states(states_, group_of(device, group), part_of(hidden_, group)));
-  for (std::int32_t layer = 0; layer < spec_.layers; ++layer) TESSERA_TRY(run_layer(context, layer, device));
-  answer.logits.clear(), answer.exits.clear(), answer.masses.clear();
+      TESSERA_TRY(backend_.load_states(states_, group_of(device_, group), part_of(hidden_, group)));
+  for (std::int32_t layer = 0; layer < spec_.layers; ++layer) TESSERA_TRY(run_layer(context, layer, device_));
   if (spec_.loops > 1) {  // the final norm is inside the recurrence: every row needs it
     TESSERA_TRY(backend_.rms_norm({hidden, &delta, final_norm_, spec_.norm_eps, normed}));
-    TESSERA_TRY(backend_.store_states(normed, device, states_));
-    TESSERA_TRY(backend_.gather(normed, nullptr, device, last));
+    TESSERA_TRY(backend_.store_states(normed, device_, states_));
+    TESSERA_TRY(backend_.gather(normed, nullptr, device_, last));
   } else {
-    TESSERA_TRY(backend_.gather(hidden, &delta, device, last));
+    TESSERA_TRY(backend_.gather(hidden, &delta, device_, last));
     TESSERA_TRY(backend_.rms_norm({last, nullptr, final_norm_, spec_.norm_eps, last}));
   }
-  if (want_masses) TESSERA_TRY(fetch_masses(context, answer.masses));
-  return rows.num_logit_rows == 0 ? Status{} : this->answer(last, answer);
+  return last.rows == 0 ? Status{} : enqueue_answer(last);
 }
 
 Status Decoder::fetch_masses(const PassContext& context, std::vector<float>& masses) {
@@ -292,12 +315,16 @@ Status Decoder::fetch_masses(const PassContext& context, std::vector<float>& mas
   return {};
 }
 
-Status Decoder::answer(const sdk::Matrix& last, PassAnswer& answer) {
-  const auto wanted = static_cast<std::size_t>(last.rows);
+Status Decoder::enqueue_answer(const sdk::Matrix& last) {
   TESSERA_TRY(backend_.linear(*lm_head_, last, rows_of(logits_, last.rows)));
+  return exit_gate_ == nullptr ? Status{} : backend_.linear(*exit_gate_, last, rows_of(gates_, last.rows));
+}
+
+Status Decoder::fetch_answer(PassAnswer& answer) {
+  const auto wanted = static_cast<std::size_t>(host_.num_logit_rows);
+  if (wanted == 0) return {};
   if (exit_gate_ != nullptr) {
     answer.exits.resize(wanted);
-    TESSERA_TRY(backend_.linear(*exit_gate_, last, rows_of(gates_, last.rows)));
     TESSERA_TRY(backend_.download(answer.exits.data(), gates_.data, wanted * sizeof(float)));
     for (float& gate : answer.exits) gate = sdk::sigmoid_f32(gate);
   }

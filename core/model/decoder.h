@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "model/graph_cache.h"
 #include "model/spec.h"
 #include "model/weights.h"
 #include "tessera/sdk/attention.h"
@@ -36,6 +37,7 @@ struct PassContext {
   void* sparse_workspace;
   const sdk::KvView& kv;
   std::span<const RowGroup> groups;  // of all the rows, in order
+  GraphCache& graphs;
 };
 
 /// What it gives back, on the host.
@@ -95,11 +97,16 @@ class Decoder {
   Status attend_kept(const PassContext& context, const RowGroup& group, std::int32_t layer, const sdk::Matrix& q,
                      const sdk::Matrix& attended);
   Status begin(const PassContext& context, const sdk::PackedRows& packed);
+  /// Plans every group and notes what the launches depend on.
+  Status plan(const PassContext& context);
+  /// Everything up to the logits. Enqueues only.
+  Status enqueue(const PassContext& context);
   Status run_layer(const PassContext& context, std::int32_t index, const sdk::PackedRows& device);
   /// The sublayer's output, normalized where the model wants it, waits in delta_ for the next norm to add it.
   Status finish_sublayer(const float* norm_after, const sdk::Matrix& delta);
-  /// Logits and exit probabilities of rows after the final norm, to the host.
-  Status answer(const sdk::Matrix& last, PassAnswer& answer);
+  /// Logits and exit probabilities of rows after the final norm, on the device and then on the host.
+  Status enqueue_answer(const sdk::Matrix& last);
+  Status fetch_answer(PassAnswer& answer);
   Status fetch_masses(const PassContext& context, std::vector<float>& masses);
   float* masses_of(std::int32_t layer) const;
   sdk::Matrix rows_of(const sdk::Matrix& buffer, std::int32_t rows) const;
@@ -116,6 +123,7 @@ class Decoder {
   // Activations, all f32 [max_rows][...]: the residual stream, what the next norm adds to it, and scratch.
   sdk::Matrix hidden_{}, delta_{}, normed_{}, qkv_{}, q_{}, attended_{}, gate_up_{}, gated_{}, last_{}, logits_{};
   sdk::PackedRows host_{}, device_{};  // of the running step
+  GraphKey key_;                       // likewise; empty when its launches are not known
   float* scores_ = nullptr;            // sparse: [max_decode_rows][q_heads][max_context]
   sdk::Matrix masses_{};               // sparse: [layers][max_decode_rows * q_heads]
   std::int32_t max_context_ = 0;

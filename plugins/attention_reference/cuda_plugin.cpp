@@ -26,6 +26,8 @@ class CudaReferenceAttention final : public ReferenceAttention {
     return list.count();
   }
 
+  std::uint64_t topology() const noexcept override { return 1; }  // one kernel, a block a row and head
+
   Status run(const sdk::AttentionArgs& args, const sdk::DeviceContext& device) noexcept override {
     return sdk::cuda_status(attend_cuda(args, shape_, sdk::stream_of(device)), "attention_reference: run");
   }

@@ -27,7 +27,7 @@ CudaBackend::~CudaBackend() {
   if (stream_ == nullptr) return;
   cudaSetDevice(device_);
   cudaStreamSynchronize(stream_);
-  for (cudaGraphExec_t graph : graphs_) cudaGraphExecDestroy(graph);
+  for (const auto& [id, graph] : graphs_) cudaGraphExecDestroy(graph);
   for (void* block : blocks_) cudaFree(block);
   cudaFree(split_.partials);
   cudaFree(split_.tickets);
@@ -250,24 +250,32 @@ Status CudaBackend::capture_begin() noexcept {
 
 Status CudaBackend::capture_end(std::uint64_t* graph) noexcept {
   return sdk::guarded([&]() -> Status {
-    graphs_.reserve(graphs_.size() + 1);
     cudaGraph_t recorded = nullptr;
     const Status ended = cuda_status(cudaStreamEndCapture(stream_, &recorded), "cudaStreamEndCapture");
     if (!ended.ok()) return ended;
-    cudaGraphExec_t ready = nullptr;
+    cudaGraphExec_t& ready = graphs_[++recorded_];
     const Status made = cuda_status(cudaGraphInstantiate(&ready, recorded, 0), "cudaGraphInstantiate");
     cudaGraphDestroy(recorded);
-    if (!made.ok()) return made;
-    graphs_.push_back(ready);
-    *graph = graphs_.size();
-    return {};
+    if (!made.ok()) graphs_.erase(recorded_);
+    *graph = made.ok() ? recorded_ : 0;
+    return made;
   });
 }
 
 Status CudaBackend::replay(std::uint64_t graph) noexcept {
-  if (graph == 0 || graph > graphs_.size())
+  const auto found = graphs_.find(graph);
+  if (found == graphs_.end())
     return sdk::fail(Code::invalid_argument, "backend cuda: there is no recorded graph of this id");
-  return cuda_status(cudaGraphLaunch(graphs_[graph - 1], stream_), "cudaGraphLaunch");
+  return cuda_status(cudaGraphLaunch(found->second, stream_), "cudaGraphLaunch");
+}
+
+Status CudaBackend::forget(std::uint64_t graph) noexcept {
+  const auto found = graphs_.find(graph);
+  if (found == graphs_.end())
+    return sdk::fail(Code::invalid_argument, "backend cuda: there is no recorded graph of this id");
+  const cudaError_t error = cudaGraphExecDestroy(found->second);  // once it has run
+  graphs_.erase(found);
+  return cuda_status(error, "cudaGraphExecDestroy");
 }
 
 }  // namespace tessera_cuda

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "linear.h"
@@ -46,10 +47,10 @@ class CudaBackend final : public tessera::sdk::Backend {
 
   tessera::sdk::Status measure_ceilings(tessera::sdk::Ceilings* out) noexcept override;
 
-  /// begin_step and download stay outside; graphs are kept until the backend is destroyed.
   tessera::sdk::Status capture_begin() noexcept override;
   tessera::sdk::Status capture_end(std::uint64_t* graph) noexcept override;
   tessera::sdk::Status replay(std::uint64_t graph) noexcept override;
+  tessera::sdk::Status forget(std::uint64_t graph) noexcept override;
 
  private:
   struct Weight : tessera::sdk::Linear {
@@ -73,7 +74,8 @@ class CudaBackend final : public tessera::sdk::Backend {
   std::int32_t split_segments_ = 0;
   std::vector<void*> blocks_;
   std::vector<std::unique_ptr<Weight>> weights_;
-  std::vector<cudaGraphExec_t> graphs_;  // id 1 is the first
+  std::unordered_map<std::uint64_t, cudaGraphExec_t> graphs_;
+  std::uint64_t recorded_ = 0;  // graphs so far; the last one's id
 };
 
 }  // namespace tessera_cuda

@@ -31,13 +31,6 @@ std::int32_t ceil_div(std::int32_t a, std::int32_t b) { return (a + b - 1) / b; 
 
 constexpr std::int32_t kUnitScores = kStreamPairs * (sdk::kAttentionSegment + 2);  // floats of a streamed unit
 
-/// Launches are rounded up to it, by an eighth at most, so that a decoded token seldom changes them.
-std::int32_t rounded_up(std::int32_t blocks) {
-  std::int32_t step = 1;
-  while (step * 16 <= blocks) step *= 2;
-  return ceil_div(blocks, step) * step;
-}
-
 struct UnitCounts {
   std::int32_t single = 0;    // of tiles with one segment
   std::int32_t multiple = 0;  // of the others
@@ -66,6 +59,7 @@ class ExactAttention final : public sdk::Attention {
   Status bind(const sdk::AttentionShape& shape, const sdk::StepLimits& limits, const sdk::DeviceContext& device,
               std::size_t& workspace_bytes) noexcept override;
   Status plan(const sdk::PackedRows& rows) noexcept override;
+  std::uint64_t topology() const noexcept override;
   Status run(const sdk::AttentionArgs& args, const sdk::DeviceContext& device) noexcept override;
 
  private:
@@ -75,6 +69,7 @@ class ExactAttention final : public sdk::Attention {
   Status plan_segments(const sdk::PackedRows& rows);
   Status plan_stream(const sdk::PackedRows& rows);
   UnitCounts count_units(const sdk::PackedRows& rows, std::int32_t pairs) const;
+  StepArgs bare_args() const;
   StepArgs step_args(const sdk::AttentionArgs& args) const;
   Status run_segments(const StepArgs& step, void* workspace, void* stream);
   Status run_stream(const StepArgs& step, void* workspace, void* stream);
@@ -213,7 +208,7 @@ Status ExactAttention::plan_stream(const sdk::PackedRows& rows) {
       streamed_.back().blocks += segments;
     }
   }
-  if (streamed_.size() == 1) streamed_[0].blocks = std::min(rounded_up(streamed_[0].blocks), most_streamed_);
+  if (streamed_.size() == 1) streamed_[0].blocks = std::min(sdk::launch_bucket(streamed_[0].blocks), most_streamed_);
   return {};
 }
 
@@ -263,6 +258,27 @@ Status ExactAttention::plan_segments(const sdk::PackedRows& rows) {
       }
     }
   return {};
+}
+
+/// Which kernels, and every number of their launches that is not the step's own. Lists of units are not recorded: their
+/// launches change with every position.
+std::uint64_t ExactAttention::topology() const noexcept {
+  const auto pack = [](std::uint64_t kernels, std::int32_t a, std::int32_t b, std::int32_t c = 0) {
+    return kernels | static_cast<std::uint64_t>(a) << 3 | static_cast<std::uint64_t>(b) << 23 |
+           static_cast<std::uint64_t>(c) << 43;  // 20 bits each
+  };
+  if (short_) return pack(1, 0, 0);
+  if (stream_) return streamed_.size() > 1 ? 0 : pack(2, pairs_, streamed_[0].blocks);
+  if (segments_) return listed_ ? 0 : pack(ranges_[0].values ? 4 : 3, pairs_, ranges_[0].multiples);
+  const TiledArgs args = tiled_args(bare_args());
+  return pack(5, args.max_rows, args.capacity / sdk::kAttentionSegment, args.table);
+}
+
+/// What the size of a tile depends on.
+StepArgs ExactAttention::bare_args() const {
+  StepArgs step{};
+  step.group = group_, step.head_dim = shape_.head_dim;
+  return step;
 }
 
 StepArgs ExactAttention::step_args(const sdk::AttentionArgs& args) const {
@@ -353,9 +369,7 @@ std::int32_t ExactAttention::kernels(sdk::KernelFacts* out, std::int32_t capacit
     if (listed_) list_schedule(list);
     for (const UnitRange& range : ranges_) list_segments(shape_.head_dim, pairs_, range.values, list);
   } else {
-    StepArgs step{};
-    step.group = group_, step.head_dim = shape_.head_dim;
-    list_tiled(tiled_args(step), variant_.family == Family::online, variant_.hybrid, list);
+    list_tiled(tiled_args(bare_args()), variant_.family == Family::online, variant_.hybrid, list);
   }
   return list.count();
 }

@@ -25,6 +25,7 @@ class CudaLoopReference final : public LoopReferenceBase {
       if (Status status = accept(shape, limits); !status.ok()) return status;
       const std::size_t count = heads(num_slots), vectors = count * static_cast<std::size_t>(shape.head_dim);
       const auto capacity = static_cast<std::size_t>(capacity_);
+      max_context_ = limits.max_context;
       store_.capacity = capacity_;
       if (Status status = claim(count, &store_.counts); !status.ok()) return status;
       if (Status status = claim(count, &store_.masses); !status.ok()) return status;
@@ -38,7 +39,11 @@ class CudaLoopReference final : public LoopReferenceBase {
     std::int32_t& longest = mode == sdk::RowMode::capture ? longest_captured_ : longest_consumed_;
     longest = 0;
     for (std::int32_t row = 0; row < rows.num_rows; ++row) longest = std::max(longest, rows.positions[row] + 1);
+    longest = std::min(sdk::launch_bucket(longest), max_context_);
     return {};
+  }
+  std::uint64_t topology(sdk::RowMode mode) const noexcept override {
+    return static_cast<std::uint64_t>(mode == sdk::RowMode::capture ? longest_captured_ : longest_consumed_);
   }
   Status capture(const sdk::SparseArgs& args, const sdk::DeviceContext& device) noexcept override {
     if (args.rows.num_rows == 0) return {};
@@ -100,9 +105,10 @@ class CudaLoopReference final : public LoopReferenceBase {
   static constexpr std::int64_t kStaticShared = 4096;  // what the selection has besides its scores, generously
   Store store_{};
   Scratch scratch_{};
-  std::int64_t starts_[kParts] = {};  // in floats
-  std::int64_t shared_bytes_ = 0;     // for the scores of one selection
-  std::int32_t longest_captured_ = 0, longest_consumed_ = 0;
+  std::int64_t starts_[kParts] = {};                          // in floats
+  std::int64_t shared_bytes_ = 0;                             // for the scores of one selection
+  std::int32_t longest_captured_ = 0, longest_consumed_ = 0;  // as launches are sized
+  std::int32_t max_context_ = 0;
   std::vector<void*> blocks_;
 };
 

@@ -109,16 +109,18 @@ class CudaPageTopk final : public PageTopkBase {
     return sdk::cuda_status(cudaGetLastError(), "page_topk: bounds of appended pages");
   }
   sdk::Status plan(sdk::RowMode, const sdk::PackedRows& rows) noexcept override {
-    longest_ = 0;
+    std::int32_t last = 0;
     for (std::int32_t row = 0; row < rows.num_rows; ++row)
-      longest_ = longest_ > rows.positions[row] ? longest_ : rows.positions[row];
+      last = last > rows.positions[row] ? last : rows.positions[row];
+    pages_ = sdk::launch_bucket(last / sdk::kPageSize + 1);
     return {};
   }
+  std::uint64_t topology(sdk::RowMode) const noexcept override { return static_cast<std::uint64_t>(pages_); }
   sdk::Status select(const sdk::TableArgs& args, const sdk::DeviceContext& device) noexcept override {
     if (args.rows.num_rows == 0) return {};
     auto* keys = static_cast<std::uint32_t*>(args.workspace);
     const auto rows = static_cast<unsigned>(args.rows.num_rows);
-    const auto pages = static_cast<unsigned>(longest_ / sdk::kPageSize + 1);
+    const auto pages = static_cast<unsigned>(pages_);
     bound_kernel<<<dim3((pages + kWarps - 1) / kWarps, rows), kThreads, 0, sdk::stream_of(device)>>>(
         args, bounds_, shape_.num_q_heads, keys, most_pages_);
     choose_kernel<<<rows, kThreads, shared_bytes_, sdk::stream_of(device)>>>(args, keys, most_pages_);
@@ -127,7 +129,7 @@ class CudaPageTopk final : public PageTopkBase {
 
  private:
   std::size_t shared_bytes_ = 0;
-  std::int32_t longest_ = 0;  // position of the planned rows
+  std::int32_t pages_ = 0;  // of the longest planned row, as launches are sized
 };
 
 }  // namespace tessera_pages

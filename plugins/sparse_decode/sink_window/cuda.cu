@@ -23,6 +23,8 @@ class CudaSinkWindow final : public SinkWindowBase {
   CudaSinkWindow(sdk::Host& host, sdk::Status& status) : SinkWindowBase(host, status) {}
   virtual ~CudaSinkWindow() = default;
 
+  std::uint64_t topology(sdk::RowMode) const noexcept override { return 1; }  // a block a row
+
   sdk::Status select(const sdk::TableArgs& args, const sdk::DeviceContext& device) noexcept override {
     if (args.rows.num_rows == 0) return {};
     select_kernel<<<static_cast<unsigned>(args.rows.num_rows), kThreads, 0, sdk::stream_of(device)>>>(args, sinks_);

@@ -72,6 +72,12 @@ class Attention {
   /// [step] Once a step, with host pointers that are valid during the call: size splits by them, never index.
   virtual Status plan(const PackedRows& rows) noexcept = 0;
 
+  /// [step] With kGraphCapturable: what `run` launches for the step planned last. Two steps of equally many rows,
+  /// slices and logit rows and of one topology launch the same kernels with the same arguments, whatever their
+  /// positions and pages: a step recorded for one is replayed for the other. 0: unknown, the step is launched kernel by
+  /// kernel.
+  virtual std::uint64_t topology() const noexcept { return 0; }
+
   /// [step] Once a layer. Enqueues only: no allocation, no synchronization, no host copy.
   virtual Status run(const AttentionArgs& args, const DeviceContext& device) noexcept = 0;
 

@@ -121,13 +121,19 @@ class Backend {
     return fail(Code::unsupported, "this backend does not measure its device");
   }
 
-  /// [step] Optional (kGraphCapturable): record what follows, then replay it. Keys and buckets are the caller's.
+  /// [step] Optional (kGraphCapturable): record what follows instead of running it, then replay it any number of times,
+  /// until it is forgotten. begin_step, downloads and copy_kv stay outside. Which steps share a graph is the caller's
+  /// to know. After capture_end has failed nothing is recorded and the stream is as before.
   virtual Status capture_begin() noexcept { return fail(Code::unsupported, "this backend records no graphs"); }
   virtual Status capture_end(std::uint64_t* graph) noexcept {
     *graph = 0;
     return fail(Code::unsupported, "this backend records no graphs");
   }
   virtual Status replay(std::uint64_t graph) noexcept {
+    (void)graph;
+    return fail(Code::unsupported, "this backend records no graphs");
+  }
+  virtual Status forget(std::uint64_t graph) noexcept {
     (void)graph;
     return fail(Code::unsupported, "this backend records no graphs");
   }

@@ -2,6 +2,7 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include <cstdint>
 #include <cstdio>
 
 #include "tessera/sdk/attention.h"
@@ -21,6 +22,14 @@ inline Status cuda_status(cudaError_t error, const char* what) noexcept {
   char text[Status::kMessageBytes];
   std::snprintf(text, sizeof text, "%s failed: %s (%s)", what, cudaGetErrorString(error), cudaGetErrorName(error));
   return fail(code, text);
+}
+
+/// `count` or up to an eighth more: for sizes of launches that grow with the history, so that their topology lasts for
+/// many tokens. What is launched in vain must end by itself.
+inline std::int32_t launch_bucket(std::int32_t count) noexcept {
+  std::int32_t step = 1;
+  while (step * 16 <= count) step *= 2;
+  return (count + step - 1) / step * step;
 }
 
 /// The stream all work of a step is enqueued on; owned by the backend.

@@ -68,6 +68,11 @@ class SparseDecode {
     (void)mode, (void)rows;
     return {};
   }
+  /// [step] With kGraphCapturable: as Attention::topology, of the rows planned last for this mode.
+  virtual std::uint64_t topology(RowMode mode) const noexcept {
+    (void)mode;
+    return 0;
+  }
   /// [step] After attention has written `out` and the scores of these rows. Enqueues only.
   virtual Status capture(const SparseArgs& args, const DeviceContext& device) noexcept {
     (void)args, (void)device;
