@@ -280,6 +280,12 @@ Status Decoder::forward(const PassContext& context, const sdk::PackedRows& packe
   return rows.num_logit_rows == 0 ? Status{} : this->answer(last, answer);
 }
 
+Status Decoder::read_states(std::int32_t count, std::vector<float>& states) const {
+  const std::size_t before = states.size();
+  states.resize(before + static_cast<std::size_t>(count) * static_cast<std::size_t>(spec_.hidden));
+  return backend_.download(states.data() + before, states_.data, (states.size() - before) * sizeof(float));
+}
+
 Status Decoder::fetch_masses(const PassContext& context, std::vector<float>& masses) {
   for (const RowGroup& group : context.groups) {
     if (group.mode != sdk::RowMode::capture) continue;
