@@ -19,7 +19,9 @@ struct Options {
   bool json = false;
 };
 
-std::string percent(double part) { return fmt::format("{:.1f} %", part * 100); }
+std::string accuracy(const TaskScore& task) {
+  return task.answered == 0 ? "-" : fmt::format("{:.1f} %", task.accuracy() * 100);
+}
 
 std::string speculation(const TaskScore& task) {
   if (task.candidates == 0) return "-";
@@ -30,17 +32,19 @@ std::string speculation(const TaskScore& task) {
 nlohmann::ordered_json json_of(const std::vector<TaskScore>& tasks) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   for (const TaskScore& task : tasks)
-    json[task.name] = {{"prompts", task.prompts},
-                       {"accuracy", task.accuracy()},
-                       {"cross_entropy", task.cross_entropy()},
-                       {"answer_tokens", task.answer_tokens},
-                       {"mean_loops", task.mean_loops},
-                       {"rounds", task.rounds},
-                       {"round_tokens", task.round_tokens},
-                       {"candidates", task.candidates},
-                       {"confirmed", task.confirmed},
-                       {"mean_mass", task.mean_mass},
-                       {"least_mass", task.least_mass}};
+    json[task.name] = {
+        {"prompts", task.prompts},
+        {"answered", task.answered},
+        {"accuracy", task.answered == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(task.accuracy())},
+        {"cross_entropy", task.cross_entropy()},
+        {"answer_tokens", task.answer_tokens},
+        {"mean_loops", task.mean_loops},
+        {"rounds", task.rounds},
+        {"round_tokens", task.round_tokens},
+        {"candidates", task.candidates},
+        {"confirmed", task.confirmed},
+        {"mean_mass", task.mean_mass},
+        {"least_mass", task.least_mass}};
   return json;
 }
 
@@ -48,9 +52,8 @@ std::string text_of(const std::vector<TaskScore>& tasks) {
   Table table({"task", "prompts", "accuracy", "nats/token", "answer tokens", "loops", "mass mean / least",
                "confirmed / tokens a round"});
   for (const TaskScore& task : tasks)
-    table.add({task.name, std::to_string(task.prompts), percent(task.accuracy()),
-               fmt::format("{:.4f}", task.cross_entropy()), std::to_string(task.answer_tokens),
-               fmt::format("{:.2f}", task.mean_loops),
+    table.add({task.name, std::to_string(task.prompts), accuracy(task), fmt::format("{:.4f}", task.cross_entropy()),
+               std::to_string(task.answer_tokens), fmt::format("{:.2f}", task.mean_loops),
                task.mean_mass < 1 ? fmt::format("{:.3f} / {:.3f}", task.mean_mass, task.least_mass) : "-",
                speculation(task)});
   return table.text();
@@ -72,7 +75,7 @@ int run_retentions(const Options& options, const Config& config) {
     for (std::size_t i = 0; i < tasks->size(); ++i) {
       const TaskScore& task = (*tasks)[i];
       if (rows[i].empty()) rows[i].push_back(task.name);
-      rows[i].push_back(fmt::format("{:.3f}", task.accuracy()));
+      rows[i].push_back(task.answered == 0 ? "-" : fmt::format("{:.3f}", task.accuracy()));
       rows[i].push_back(fmt::format("{:.4f}", task.cross_entropy()));
       rows[i].push_back(task.mean_mass < 1 ? fmt::format("{:.3f}", task.mean_mass) : "-");
     }
@@ -97,7 +100,8 @@ int run(const Options& options) {
 }  // namespace
 
 void add_eval(CLI::App& root, int& exit_code) {
-  auto* command = root.add_subcommand("eval", "Accuracy and cross-entropy on JSON lines of {task, prompt, answer}");
+  auto* command =
+      root.add_subcommand("eval", "Accuracy and cross-entropy on JSON lines of {task, prompt, answer} or {task, text}");
   auto options = std::make_shared<Options>();
   options->config.add_to(*command);
   command->add_option("data", options->files, "JSON lines files")->required();

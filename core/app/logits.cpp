@@ -16,7 +16,7 @@ namespace {
 struct Options {
   ConfigOptions config;
   std::string tokens;
-  std::string raw, raw_exits;
+  std::string raw, raw_exits, raw_states;
   std::int32_t max_loops = 0;
   bool json = false;
   std::size_t top = 5;
@@ -55,6 +55,12 @@ std::vector<std::size_t> best(std::span<const float> logits, std::size_t count) 
   return order;
 }
 
+Status write(const std::string& file, const LoopStates& states) {
+  std::ofstream out(file, std::ios::binary);
+  for (const auto& loop : states) out.write(reinterpret_cast<const char*>(loop.data()), std::ssize(loop) * 4);
+  return out.flush() ? Status{} : fail(Code::internal, "{}: cannot be written", file);
+}
+
 int run(const Options& options) {
   auto config = options.config.load();
   if (!config.ok()) return report(config.status());
@@ -70,6 +76,7 @@ int run(const Options& options) {
   std::ofstream raw_exits;
   if (!options.raw_exits.empty()) raw_exits.open(options.raw_exits, std::ios::binary);
   std::vector<float> exits;
+  LoopStates states;
   Table table({"position", "token", "best next (id logit)"});
   nlohmann::json rows = nlohmann::json::array();
   Sha256 hash;
@@ -88,7 +95,7 @@ int run(const Options& options) {
         table.add({std::to_string(position), std::to_string((*tokens)[static_cast<std::size_t>(position)]), text});
         rows.push_back(row);
       },
-      options.max_loops, &exits);
+      options.max_loops, &exits, options.raw_states.empty() ? nullptr : &states);
   if (!status.ok()) return report(status);
   if (!options.raw_exits.empty() && exits.empty())
     return report(fail(Code::invalid_argument, "--raw-exits: this model has no exit gate; leave it out"));
@@ -96,6 +103,8 @@ int run(const Options& options) {
   if (raw_exits.is_open() && !raw_exits.flush())
     return report(fail(Code::internal, "{}: cannot be written", options.raw_exits));
   if (raw.is_open() && !raw.flush()) return report(fail(Code::internal, "{}: cannot be written", options.raw));
+  if (!options.raw_states.empty())
+    if (Status written = write(options.raw_states, states); !written.ok()) return report(written);
   const std::string digest = to_hex(hash.finish());
   if (options.json)
     fmt::print("{}\n", nlohmann::json{{"sha256", digest}, {"top", rows}}.dump());
@@ -117,6 +126,8 @@ void add_logits(CLI::App& root, int& exit_code) {
       ->check(CLI::NonNegativeNumber);
   command->add_option("--raw-exits", options->raw_exits,
                       "Looped models: write the exit probabilities after the last of them (f32, [tokens])");
+  command->add_option("--raw-states", options->raw_states,
+                      "Looped models: write the hidden states that each loop leaves (f32, [loops][tokens][hidden])");
   command->add_flag("--json", options->json, "For programs");
   command->callback([options, &exit_code] { exit_code = run(*options); });
 }

@@ -18,8 +18,11 @@ namespace {
 struct Item {
   std::size_t task;
   std::vector<std::int32_t> prompt;
-  std::vector<std::int32_t> answer;  // ends with the end-of-answer token
+  std::vector<std::int32_t> answer;  // ends with the end-of-answer token; of a raw text, all but its first token
   std::string expected;
+  std::vector<std::string> words;  // instead of `expected`
+  std::int32_t max_tokens = 0;
+  bool raw = false;  // nothing is asked
 };
 
 /// Collects the text of one answer.
@@ -27,13 +30,54 @@ class Collector final : public sdk::EventSink {
  public:
   void on_event(const sdk::EventView& event) noexcept override {
     if (event.kind == sdk::EventKind::delta) text += event.text;
+    if (event.kind == sdk::EventKind::choice_done) stopped = event.finish == sdk::FinishReason::stop;
     if (event.kind == sdk::EventKind::finished || event.kind == sdk::EventKind::failed ||
         event.kind == sdk::EventKind::cancelled)
       done = true;
   }
+  bool answers(const Item& item) const {
+    if (item.words.empty()) return text == item.expected;
+    return stopped && std::all_of(item.words.begin(), item.words.end(),
+                                  [&](const std::string& word) { return text.find(word) != std::string::npos; });
+  }
   std::string text;
   bool done = false;
+  bool stopped = false;
 };
+
+bool has_text(const nlohmann::json& json, const char* key) { return json.contains(key) && json[key].is_string(); }
+
+bool well_formed(const nlohmann::json& json) {
+  if (!json.is_object() || !has_text(json, "task")) return false;
+  if (json.contains("text")) return has_text(json, "text") && !json.contains("prompt") && !json.contains("answer");
+  if (!has_text(json, "prompt") || !has_text(json, "answer")) return false;
+  if (!json.contains("words")) return !json.contains("max_tokens");
+  return json["words"].is_array() && !json["words"].empty() && json.contains("max_tokens") &&
+         json["max_tokens"].is_number_unsigned() &&
+         std::all_of(json["words"].begin(), json["words"].end(), [](const auto& word) { return word.is_string(); });
+}
+
+Item item_of(const nlohmann::json& json, const Tokenizer& tokenizer, std::int32_t end_token) {
+  Item item;
+  if (json.contains("text")) {
+    item.raw = true;
+    item.answer = tokenizer.encode(json["text"].get<std::string>(), Tokenizer::Special::stay_text);
+    if (item.answer.empty()) return item;
+    item.prompt = {item.answer.front()};
+    item.answer.erase(item.answer.begin());
+    return item;
+  }
+  item.expected = json["answer"];
+  item.prompt = tokenizer.encode(json["prompt"].get<std::string>(), Tokenizer::Special::become_tokens);
+  item.answer = tokenizer.encode(item.expected, Tokenizer::Special::stay_text);
+  item.answer.push_back(end_token);
+  item.max_tokens = static_cast<std::int32_t>(item.answer.size()) + 8;
+  if (json.contains("words")) {
+    item.words = json["words"].get<std::vector<std::string>>();
+    item.max_tokens = json["max_tokens"];
+  }
+  return item;
+}
 
 Status read_items(const std::string& file, const Tokenizer& tokenizer, std::int32_t end_token, std::int32_t limit,
                   std::vector<TaskScore>& tasks, std::vector<Item>& items) {
@@ -44,21 +88,22 @@ Status read_items(const std::string& file, const Tokenizer& tokenizer, std::int3
     ++line_number;
     if (line.empty()) continue;
     const auto json = nlohmann::json::parse(line, nullptr, false);
-    const auto has = [&](const char* key) { return json.is_object() && json.contains(key) && json[key].is_string(); };
-    if (!has("task") || !has("prompt") || !has("answer"))
-      return fail(Code::invalid_argument, "{}:{}: wanted an object with the texts task, prompt and answer", file,
-                  line_number);
+    if (!well_formed(json))
+      return fail(Code::invalid_argument,
+                  "{}:{}: wanted an object with the texts task, prompt and answer (and words, a list of texts, with "
+                  "max_tokens, if the answer is free), or with task and text",
+                  file, line_number);
     const std::string name = json["task"];
     auto task = std::find_if(tasks.begin(), tasks.end(), [&](const TaskScore& t) { return t.name == name; });
     if (task == tasks.end()) task = tasks.insert(tasks.end(), TaskScore{name});
     if (limit > 0 && task->prompts >= limit) continue;
     ++task->prompts;
-    Item item;
+    Item item = item_of(json, tokenizer, end_token);
+    if (item.answer.empty())
+      return fail(Code::invalid_argument, "{}:{}: a text of one token or none; nothing of it can be predicted", file,
+                  line_number);
     item.task = static_cast<std::size_t>(task - tasks.begin());
-    item.expected = json["answer"];
-    item.prompt = tokenizer.encode(json["prompt"].get<std::string>(), Tokenizer::Special::become_tokens);
-    item.answer = tokenizer.encode(item.expected, Tokenizer::Special::stay_text);
-    item.answer.push_back(end_token);
+    task->answered += item.raw ? 0 : 1;
     items.push_back(std::move(item));
   }
   return {};
@@ -139,7 +184,7 @@ void add_rounds(const SchedulerStats& before, const SchedulerStats& after, TaskS
   }
 }
 
-/// Of the items of one task.
+/// Of items of one task that all want an answer.
 Status answer_items(Engine& engine, std::span<const Item> items, const LoopParams& loops, Progress& progress,
                     std::uint64_t& ticket, TaskScore& task) {
   std::vector<std::unique_ptr<Collector>> collectors;
@@ -149,7 +194,7 @@ Status answer_items(Engine& engine, std::span<const Item> items, const LoopParam
     request.sampling.temperature = 0;
     request.loops = loops;
     const auto room = engine.runner().max_context() - static_cast<std::int32_t>(item.prompt.size());
-    request.max_tokens = std::min<std::int32_t>(room, static_cast<std::int32_t>(item.answer.size()) + 8);
+    request.max_tokens = std::min(room, item.max_tokens);
     collectors.push_back(std::make_unique<Collector>());
     TESSERA_TRY(engine.submit(++ticket, std::move(request), *collectors.back()));
   }
@@ -162,7 +207,7 @@ Status answer_items(Engine& engine, std::span<const Item> items, const LoopParam
     reported = done;
   }
   add_rounds(before, engine.stats(), task);
-  for (std::size_t i = 0; i < items.size(); ++i) task.correct += collectors[i]->text == items[i].expected ? 1 : 0;
+  for (std::size_t i = 0; i < items.size(); ++i) task.correct += collectors[i]->answers(items[i]) ? 1 : 0;
   return {};
 }
 
@@ -171,9 +216,14 @@ Status accuracies(Engine& engine, std::span<const Item> items, const LoopParams&
   std::uint64_t ticket = 0;
   while (!items.empty()) {
     const std::size_t task = items.front().task;
-    const auto other = std::find_if(items.begin(), items.end(), [&](const Item& item) { return item.task != task; });
+    const bool raw = items.front().raw;
+    const auto other = std::find_if(items.begin(), items.end(),
+                                    [&](const Item& item) { return item.task != task || item.raw != raw; });
     const auto count = static_cast<std::size_t>(other - items.begin());
-    TESSERA_TRY(answer_items(engine, items.first(count), loops, progress, ticket, tasks[task]));
+    if (raw)
+      progress.advance(static_cast<std::int64_t>(count));
+    else
+      TESSERA_TRY(answer_items(engine, items.first(count), loops, progress, ticket, tasks[task]));
     items = items.subspan(count);
   }
   return {};
@@ -219,6 +269,7 @@ Result<std::vector<TaskScore>> evaluate(const Config& config, Registry& registry
   all.mean_loops = 0;
   for (const TaskScore& task : tasks) {
     all.prompts += task.prompts;
+    all.answered += task.answered;
     all.correct += task.correct;
     all.nats += task.nats;
     all.answer_tokens += task.answer_tokens;

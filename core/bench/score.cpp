@@ -8,9 +8,12 @@ namespace tessera {
 
 Status score(Runner& runner, std::span<const std::int32_t> tokens,
              const std::function<void(std::int32_t, std::span<const float>)>& visit, std::int32_t loops,
-             std::vector<float>* exits) {
+             std::vector<float>* exits, LoopStates* states) {
   if (loops > runner.spec().loops)
     return fail(Code::invalid_argument, "max_loops is {}; the model has {}", loops, runner.spec().loops);
+  if (states != nullptr && runner.spec().loops == 1)
+    return fail(Code::invalid_argument,
+                "hidden states of loops were asked for; this model has one loop and keeps none");
   const auto total = static_cast<std::int32_t>(tokens.size());
   const std::int32_t blocks = (total + sdk::kPageSize - 1) / sdk::kPageSize * runner.spec().loops;
   if (total > runner.max_context() || blocks > runner.num_pages())
@@ -26,7 +29,7 @@ Status score(Runner& runner, std::span<const std::int32_t> tokens,
     StepPlan plan;
     plan.slices.push_back({1, begin, {part.begin(), part.end()}, pages, true});
     plan.num_rows = rows;
-    TESSERA_TRY(runner.run(plan, logits, true, loops));
+    TESSERA_TRY(runner.run(plan, logits, true, loops, states));
     if (exits != nullptr) exits->insert(exits->end(), runner.exits().begin(), runner.exits().end());
     for (std::int32_t i = 0; i < rows; ++i)
       visit(begin + i, std::span(logits).subspan(vocab * static_cast<std::size_t>(i), vocab));

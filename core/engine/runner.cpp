@@ -338,20 +338,24 @@ Status Runner::copy_left(const StepPlan& plan, const StepResult& result) {
   return copies_.empty() ? Status{} : backend_->copy_kv(kv_, copies_.data(), static_cast<std::int32_t>(copies_.size()));
 }
 
-Status Runner::run(const StepPlan& plan, std::vector<float>& logits, bool every_row, std::int32_t loops) {
+Status Runner::run(const StepPlan& plan, std::vector<float>& logits, bool every_row, std::int32_t loops,
+                   LoopStates* states) {
   StepPlan pass = plan;
   const std::int32_t last = loops == 0 ? spec_.loops : loops;
+  check(states == nullptr || spec_.loops > 1, "only a looped model keeps states");
+  if (states != nullptr) states->resize(static_cast<std::size_t>(last));
   for (std::int32_t depth = 0; depth < last; ++depth) {
     std::int32_t state = 0;
     for (PlanSlice& slice : pass.slices) {
       slice.depth = depth;
       slice.loops = slice.planes = last;
       slice.states.clear();
-      if (last > 1)
+      if (last > 1 || states != nullptr)
         for (std::size_t i = 0; i < slice.tokens.size(); ++i) slice.states.push_back(state++);
     }
     const sdk::PackedRows rows = pack(pass, every_row && depth + 1 == last);
     TESSERA_TRY(decoder_->forward(context(), rows, false, answer_));
+    if (states != nullptr) TESSERA_TRY(decoder_->read_states(state, (*states)[static_cast<std::size_t>(depth)]));
   }
   logits.swap(answer_.logits);
   return {};

@@ -33,6 +33,9 @@ struct StepResult {
   std::int32_t heads = 0;             // of the model: the last extent of masses
 };
 
+/// Hidden states after the final norm, for each loop those of all rows in turn: [rows][hidden].
+using LoopStates = std::vector<std::vector<float>>;
+
 /// Used by one thread.
 class Runner {
  public:
@@ -62,8 +65,10 @@ class Runner {
   /// One pass of every slice, each at its depth.
   Status step(const StepPlan& plan, StepResult& result);
   /// All passes of a plan that nobody scheduled, `loops` of them (0 = the model's), without exits. Logits [slices that
-  /// want them, in plan order][vocab]; with `every_row`, of all rows (needs all_logits).
-  Status run(const StepPlan& plan, std::vector<float>& logits, bool every_row = false, std::int32_t loops = 0);
+  /// want them, in plan order][vocab]; with `every_row`, of all rows (needs all_logits). Of a looped model `states`
+  /// gets what each pass left in the state bank.
+  Status run(const StepPlan& plan, std::vector<float>& logits, bool every_row = false, std::int32_t loops = 0,
+             LoopStates* states = nullptr);
   /// Exit probabilities after the last pass, in the order of its logits; empty without a gate.
   const std::vector<float>& exits() const { return answer_.exits; }
 

@@ -303,6 +303,12 @@ Status Decoder::enqueue(const PassContext& context) {
   return last.rows == 0 ? Status{} : enqueue_answer(last);
 }
 
+Status Decoder::read_states(std::int32_t count, std::vector<float>& states) const {
+  const std::size_t before = states.size();
+  states.resize(before + static_cast<std::size_t>(count) * static_cast<std::size_t>(spec_.hidden));
+  return backend_.download(states.data() + before, states_.data, (states.size() - before) * sizeof(float));
+}
+
 Status Decoder::fetch_masses(const PassContext& context, std::vector<float>& masses) {
   for (const RowGroup& group : context.groups) {
     if (group.mode != sdk::RowMode::capture) continue;

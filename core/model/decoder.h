@@ -61,6 +61,8 @@ class Decoder {
   /// One pass over the layers for all rows, each at its slice's depth: appends their K and V, keeps the hidden states
   /// of rows that go on, and answers for the rows that want it.
   Status forward(const PassContext& context, const sdk::PackedRows& packed, bool want_masses, PassAnswer& answer);
+  /// The first `count` rows of the state bank, appended to `states`: a look at a looped model between two passes.
+  Status read_states(std::int32_t count, std::vector<float>& states) const;
   /// Rows of the state bank; 0 for a plain model.
   static std::int32_t num_states(const DecoderSpec& spec, const sdk::StepLimits& limits) {
     return spec.loops > 1 ? 2 * limits.max_rows : 0;

@@ -2,23 +2,42 @@
 """The looped architecture (Ouro) in plain PyTorch, and golden files of the embedded looped model.
 
   python3 tools/golden/looped_golden.py models/tessera-looped models/tessera-dense/heldout.jsonl OUT
+  python3 tools/golden/looped_golden.py models/tessera-looped tests/golden/tessera-looped.json tests/golden
 
-writes, for the end of one held-out prompt and every loop, in f32 on the CPU:
+The first writes, for the end of one held-out prompt and every loop, in f32 on the CPU:
 OUT/tessera-looped.logits.f32   [loops][every 8th token][vocab]
 OUT/tessera-looped.exits.f32    [loops][tokens], the sigmoid of the exit gate
 OUT/tessera-looped.hidden.f32   [loops][every 8th token][hidden], the state after the final norm
 OUT/tessera-looped.json         tokens, positions and sizes
+The second keeps the logits and exits beside that json and writes the hidden states of its tokens only. The same run's own
+logits and exits must be the kept ones within 1e-5, and the json gets what was found and with which PyTorch. It needs no
+tokenizer.
 """
 import json
+import struct
 import sys
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
-from tokenizers import Tokenizer
 
 TOKENS, EVERY = 96, 8
+AGREE = 1e-5  # two versions of PyTorch, of the largest logit
+
+
+def read_weights(path):
+    """A safetensors file of bf16 tensors, widened exactly."""
+    data = bytearray(path.read_bytes())
+    start = 8 + struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:start])
+    header.pop("__metadata__", None)
+    weights = {}
+    for name, entry in header.items():
+        assert entry["dtype"] == "BF16", (name, entry["dtype"])
+        first, last = entry["data_offsets"]
+        part = torch.frombuffer(data, dtype=torch.bfloat16, count=(last - first) // 2, offset=start + first)
+        weights[name] = part.reshape(entry["shape"]).float()
+    return weights
 
 
 def rms_norm(x, weight, eps):
@@ -34,7 +53,7 @@ def rotate(x, cosines, sines):
 class Looped:
     def __init__(self, folder):
         self.config = json.loads((folder / "config.json").read_text())
-        self.weights = {name: tensor.float() for name, tensor in load_file(folder / "model.safetensors").items()}
+        self.weights = read_weights(folder / "model.safetensors")
         self.eps = self.config["rms_norm_eps"]
 
     def layer(self, index, h, cosines, sines):
@@ -74,21 +93,64 @@ class Looped:
             yield h @ self.weights["lm_head.weight"].T, torch.sigmoid(gate[:, 0]), h
 
 
-def main():
-    folder, heldout, out = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+def save(out, name, parts):
+    torch.stack(list(parts)).numpy().astype("<f4").tofile(out / f"tessera-looped.{name}.f32")
+
+
+def write_json(out, facts):
+    (out / "tessera-looped.json").write_text(json.dumps(facts, indent=1))
+
+
+def heldout_tokens(folder, heldout):
+    from tokenizers import Tokenizer
+
     line = json.loads(next(l for l in open(heldout) if json.loads(l)["task"] == "needle_short"))
     encode = Tokenizer.from_file(str(folder / "tokenizer.json")).encode
-    tokens = encode(line["prompt"], add_special_tokens=False).ids[-TOKENS:]
-    model = Looped(folder)
+    return encode(line["prompt"], add_special_tokens=False).ids[-TOKENS:]
+
+
+def difference(kept, parts, scale):
+    kept = torch.frombuffer(bytearray(kept.read_bytes()), dtype=torch.float32)
+    return float((kept - torch.stack(list(parts)).flatten()).abs().max() / scale)
+
+
+def add_hidden(model, golden, out):
+    """Hidden states for the tokens of a golden that is there."""
+    facts = json.loads(golden.read_text())
+    with torch.no_grad():
+        logits, exits, hidden = zip(*model.run(torch.tensor(facts["tokens"])))
+    picked = facts["positions"]
+    logits = [x[picked] for x in logits]
+    of_logits = difference(golden.with_suffix(".logits.f32"), logits, max(x.abs().max() for x in logits))
+    of_exits = difference(golden.with_suffix(".exits.f32"), exits, 1)
+    print(f"kept golden files: logits differ by {of_logits:.1e} of the largest, exit probabilities by {of_exits:.1e}")
+    assert max(of_logits, of_exits) <= AGREE, "this is not the model, or not the text, of the kept golden files"
+    save(out, "hidden", [x[picked] for x in hidden])
+    facts["hidden_made"] = dict(torch=torch.__version__, device="cpu", logits_differ=float(f"{of_logits:.1e}"),
+                                exits_differ=float(f"{of_exits:.1e}"))
+    write_json(out, facts)
+
+
+def make_all(model, folder, heldout, out):
+    tokens = heldout_tokens(folder, heldout)
     with torch.no_grad():
         logits, exits, hidden = zip(*model.run(torch.tensor(tokens)))
     picked = list(range(EVERY - 1, len(tokens), EVERY))
-    for name, parts in (("logits", [x[picked] for x in logits]), ("exits", exits), ("hidden", [x[picked] for x in hidden])):
-        torch.stack(list(parts)).numpy().astype("<f4").tofile(out / f"tessera-looped.{name}.f32")
-    facts = dict(torch=torch.__version__, tokens=tokens, positions=picked, loops=len(logits),
-                 vocab=model.config["vocab_size"], hidden=model.config["hidden_size"])
-    (out / "tessera-looped.json").write_text(json.dumps(facts, indent=1))
+    save(out, "logits", [x[picked] for x in logits])
+    save(out, "exits", exits)
+    save(out, "hidden", [x[picked] for x in hidden])
+    write_json(out, dict(torch=torch.__version__, tokens=tokens, positions=picked, loops=len(logits),
+                         vocab=model.config["vocab_size"], hidden=model.config["hidden_size"]))
     print(len(tokens), "tokens,", len(logits), "loops, best of last:", [int(x[-1].argmax()) for x in logits])
+
+
+def main():
+    folder, source, out = (Path(argument) for argument in sys.argv[1:4])
+    model = Looped(folder)
+    if source.suffix == ".json":
+        add_hidden(model, source, out)
+    else:
+        make_all(model, folder, source, out)
 
 
 if __name__ == "__main__":

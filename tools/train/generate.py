@@ -3,8 +3,10 @@
 
 generate.py --tokenizer DIR --out DIR [--mix plain|chain] [--workers 14] [--rows 18000] [--seed main]
 generate.py --heldout FILE [--per-task 40]
+generate.py --stories FILE [--raw 256] [--asked 64]
 
---rows are for each worker; --heldout writes prompts with exact answers."""
+--rows are for each worker; --heldout writes prompts with exact answers; --stories writes raw stories, and prompts for
+one whose answers are free but for the words they must hold."""
 import argparse
 import json
 import multiprocessing
@@ -16,6 +18,7 @@ from tinyworld import MIX, MIX_CHAIN, TASKS, World, tests
 ROW = 2048
 PADDING = 3 << 12
 MIXES = dict(plain=MIX, chain=MIX_CHAIN)
+STORY_TOKENS = 220  # within which an asked story must end
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
 
@@ -46,12 +49,32 @@ def worker(index, args):
     numpy.save(pathlib.Path(args.out) / f"shard{index:03d}.npy", rows)
 
 
-def write_heldout(path, per_task):
+def rendered(document):
+    return "".join(part if isinstance(part, str) else SPECIALS[part] for part, _ in document)
+
+
+def write_lines(path, objects):
     with open(path, "w", encoding="utf-8") as file:
-        for task in TASKS:
-            for test in tests(task, per_task):
-                prompt = "".join(p if isinstance(p, str) else SPECIALS[p] for p, _ in test["prompt"])
-                file.write(json.dumps(dict(task=task, prompt=prompt, answer=test["answer"])) + "\n")
+        for entry in objects:
+            file.write(json.dumps(entry) + "\n")
+
+
+def heldout(per_task):
+    for task in TASKS:
+        for test in tests(task, per_task):
+            yield dict(task=task, prompt=rendered(test["prompt"]), answer=test["answer"])
+
+
+def stories(raw, asked):
+    world = World("lm-heldout", test=True)
+    for _ in range(raw):
+        (text, _), _ = world.d_story()  # the end of the document is not part of it
+        yield dict(task="raw_story", text=text)
+    world = World("test-story", test=True)
+    for _ in range(asked):
+        question, sentences, _, words = world.storyreq()
+        yield dict(task="story", prompt=rendered(world.prompt([], question)), answer=" ".join(sentences), words=words,
+                   max_tokens=STORY_TOKENS)
 
 
 def main():
@@ -64,9 +87,14 @@ def main():
     parser.add_argument("--seed", default="main")
     parser.add_argument("--heldout")
     parser.add_argument("--per-task", type=int, default=40)
+    parser.add_argument("--stories")
+    parser.add_argument("--raw", type=int, default=256)
+    parser.add_argument("--asked", type=int, default=64)
     args = parser.parse_args()
     if args.heldout:
-        write_heldout(args.heldout, args.per_task)
+        write_lines(args.heldout, heldout(args.per_task))
+    if args.stories:
+        write_lines(args.stories, stories(args.raw, args.asked))
     if not args.out:
         return
     pathlib.Path(args.out).mkdir(parents=True, exist_ok=True)
