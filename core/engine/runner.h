@@ -54,7 +54,8 @@ class Runner {
   const sdk::KvView& kv() const { return kv_; }
   std::size_t weight_bytes() const { return decoder_->weight_bytes(); }
   const sdk::StepLimits& limits() const { return limits_; }
-  /// Hex SHA-256 over everything an answer's bits depend on: version, model files, profile, backend, attention.
+  /// Hex SHA-256 over everything an answer's bits depend on: version, model files, profile, backend, attention, sparse
+  /// decoding, and speculation when its acceptance is rejection.
   const std::string& fingerprint() const { return fingerprint_; }
 
   /// One pass of every slice, each at its depth.
