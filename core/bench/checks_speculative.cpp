@@ -151,6 +151,50 @@ Status check_prefixes(CheckBench& bench, const Requests& requests) {
                     });
 }
 
+Result<Simulation> rejecting_alone(CheckBench& bench, const SimulatedRequest& request, const Drafts& drafts) {
+  SimulationOptions options{.limits = drafting(bench, drafts), .acceptance = Acceptance::rejection};
+  options.limits.max_batch = 1;
+  return simulate(bench.runner, std::span(&request, 1), options);
+}
+
+/// By rejection, sampled answers are others than the serial ones, and depend on the loops that draft; on nothing else.
+Status check_rejection_sampling(CheckBench& bench, const Requests& requests, const std::vector<Trace>& serial) {
+  const std::int32_t loops = std::min(bench.runner.spec().loops - 1, 2);
+  std::vector<Trace> wanted;
+  for (const SimulatedRequest& request : requests) {
+    auto lone = rejecting_alone(bench, request, {3, loops});
+    if (!lone.ok()) return lone.status();
+    wanted.push_back(std::move(lone->traces[0]));
+  }
+  const auto run = [&](const std::string& name, const Requests& changed, SimulationOptions options) {
+    options.acceptance = Acceptance::rejection;
+    return check_case(bench, bench.runner, "speculative", "rejection sampling, " + name, changed, wanted, options,
+                      [&](const Simulation& simulation, CheckRow& row) {
+                        must_speculate(simulation, row);
+                        if (options.pages > 0 && simulation.stats.preemptions == 0)
+                          row.failure = "nothing was preempted";
+                        bool same = true;
+                        for (std::size_t i = 0; i < wanted.size(); ++i) same &= wanted[i].tokens == serial[i].tokens;
+                        if (same)
+                          row.failure = "no answer differs from the serial one: nothing was sampled by rejection";
+                      });
+  };
+  TESSERA_TRY(run("rounds of other lengths", requests, {.limits = drafting(bench, {kMostDrafts, loops})}));
+  TESSERA_TRY(run("single candidates", requests, {.limits = drafting(bench, {1, loops})}));
+  Requests arriving = requests;
+  for (std::size_t i = 0; i < arriving.size(); ++i) arriving[i].arrive_step = static_cast<std::int32_t>(3 * i);
+  SimulationOptions options{.limits = drafting(bench, {3, loops}), .page_seed = 3, .packing_seed = 7};
+  options.draft_noise = bench.seed;
+  options.limits.chunk_cap = 5;
+  TESSERA_TRY(run("arrivals, chunked, shuffled, some wrong on purpose", arriving, options));
+  std::int32_t blocks = 0;
+  for (const SimulatedRequest& request : requests)
+    blocks = std::max(blocks, (static_cast<std::int32_t>(request.prompt.size()) + request.max_tokens + 15) / 16);
+  options = {.limits = drafting(bench, {3, loops}), .pages = (blocks + 1) * bench.runner.spec().loops};
+  options.limits.prefix_cache = true;
+  return run("preempted, prefix cache on", requests, options);
+}
+
 }  // namespace
 
 Status check_speculative(CheckBench& bench) {
@@ -164,6 +208,7 @@ Status check_speculative(CheckBench& bench) {
   TESSERA_TRY(check_circumstances(bench, requests, *wanted));
   TESSERA_TRY(check_preempted(bench, requests, *wanted));
   TESSERA_TRY(check_stops(bench, requests, *wanted));
+  TESSERA_TRY(check_rejection_sampling(bench, requests, *wanted));
   return check_prefixes(bench, requests);
 }
 

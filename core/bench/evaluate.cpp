@@ -263,7 +263,7 @@ Result<std::vector<TaskScore>> evaluate(const Config& config, Registry& registry
   TESSERA_TRY(decoded ? decoded_cross_entropies(**runner, items, limits, loops, tasks)
                       : prefilled_cross_entropies(**runner, items, loops.max, tasks));
   Metrics metrics;
-  Engine engine(std::move(*runner), limits, *tokenizer, metrics);
+  Engine engine(std::move(*runner), limits, acceptance_of(config), *tokenizer, metrics);
   TESSERA_TRY(accuracies(engine, items, loops, tasks));
   TaskScore all{"all"};
   all.mean_loops = 0;

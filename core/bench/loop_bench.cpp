@@ -143,8 +143,11 @@ double least_bytes(const Runner& runner, const LoopShape& shape, const LoopBench
 Config config_for(const Config& config, const LoopBenchOptions& options) {
   Config wide = with_strategy(config, "bench loops");
   wide.model.max_context = 0;
-  wide.speculation = {
-      .kind = "self", .draft_tokens = options.draft_tokens, .draft_loops = options.draft_loops, .where = {}};
+  wide.speculation = {.kind = "self",
+                      .draft_tokens = options.draft_tokens,
+                      .draft_loops = options.draft_loops,
+                      .acceptance = "exact",
+                      .where = {}};
   wide.cache.pages = 0;
   wide.cache.memory_fraction = 0.95;
   wide.scheduler.max_batch = 1;

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/drafts.h"
 #include "engine/runner.h"
 #include "request/request.h"
 #include "sched/scheduler.h"
@@ -27,6 +28,7 @@ struct SimulationOptions {
   std::uint64_t page_seed = 0;     // 0 = ascending ids, else a permutation
   std::uint64_t packing_seed = 0;  // 0 = the plan's order, else slices are shuffled each step
   std::uint64_t draft_noise = 0;   // 0 = none, else a third of the drafted candidates are wrong
+  Acceptance acceptance = Acceptance::exact;
 };
 
 struct Trace {

@@ -82,20 +82,14 @@ Result<std::string> read_profile(const Value& value) {
   return text;
 }
 
-Result<std::string> read_level(const Value& value) {
-  const std::vector<std::string> levels{"debug", "info", "warn", "error"};
-  auto text = read_text(value);
-  if (!text.ok()) return text;
-  if (std::find(levels.begin(), levels.end(), *text) == levels.end()) return unknown_choice(value, levels);
-  return text;
-}
-
-Result<std::string> read_speculation(const Value& value) {
-  const std::vector<std::string> kinds{"none", "self", "prompt_lookup"};
-  auto text = read_text(value);
-  if (!text.ok()) return text;
-  if (std::find(kinds.begin(), kinds.end(), *text) == kinds.end()) return unknown_choice(value, kinds);
-  return text;
+/// Reads one of `choices`.
+auto one_of(std::vector<std::string> choices) {
+  return [choices = std::move(choices)](const Value& value) -> Result<std::string> {
+    auto text = read_text(value);
+    if (!text.ok()) return text;
+    if (std::find(choices.begin(), choices.end(), *text) == choices.end()) return unknown_choice(value, choices);
+    return text;
+  };
 }
 
 Status set_rounds_in_flight(Config&, const Value& value) {
@@ -275,9 +269,10 @@ std::vector<Section> make_table() {
       {"attention", {}, plugin(&Config::attention, true)},
       {"sparse_decode", {}, set_sparse_decode},
       {"speculation",
-       {{"kind", with(FIELD(speculation.kind), read_speculation)},
+       {{"kind", with(FIELD(speculation.kind), one_of({"none", "self", "prompt_lookup"}))},
         {"draft_tokens", integer(FIELD(speculation.draft_tokens), 1, 15)},
         {"draft_loops", integer(FIELD(speculation.draft_loops), 1, 15)},
+        {"acceptance", with(FIELD(speculation.acceptance), one_of({"exact", "rejection"}))},
         {"rounds_in_flight", set_rounds_in_flight}},
        place(FIELD(speculation.where))},
       {"protocols", {}, set_protocols},
@@ -292,7 +287,7 @@ std::vector<Section> make_table() {
         {"tls", not_yet("put a TLS proxy in front and remove the key")}},
        {}},
       {"plugins", {{"directories", with(FIELD(plugin_directories), directories)}}, {}},
-      {"log", {{"level", with(FIELD(log_level), read_level)}}, {}},
+      {"log", {{"level", with(FIELD(log_level), one_of({"debug", "info", "warn", "error"}))}}, {}},
   };
 }
 #undef FIELD

@@ -76,6 +76,7 @@ std::string to_yaml(const Config& config) {
     text(out, "kind", config.speculation.kind);
     plain(out, "draft_tokens", config.speculation.draft_tokens);
     plain(out, "draft_loops", config.speculation.draft_loops);
+    text(out, "acceptance", config.speculation.acceptance);
   });
   out << YAML::Key << "protocols" << YAML::Value << YAML::BeginSeq;
   for (const PluginConfig& protocol : config.protocols) {

@@ -25,9 +25,11 @@ const char* outcome_name(sdk::EventKind kind) {
 
 }  // namespace
 
-Engine::Engine(std::unique_ptr<Runner> runner, const SchedulerLimits& limits, const Tokenizer& tokenizer,
-               Metrics& metrics)
+Engine::Engine(std::unique_ptr<Runner> runner, const SchedulerLimits& limits, Acceptance acceptance,
+               const Tokenizer& tokenizer, Metrics& metrics)
     : runner_(std::move(runner)),
+      limits_(limits),
+      acceptance_(acceptance),
       pool_(runner_->num_pages()),
       scheduler_(limits, pool_),
       tokenizer_(tokenizer),
@@ -37,8 +39,10 @@ Engine::Engine(std::unique_ptr<Runner> runner, const SchedulerLimits& limits, co
 
 Status Engine::submit(std::uint64_t ticket, Request request, sdk::EventSink& sink) {
   std::vector<SequenceSpec> specs;
+  const DraftSource source = draft_source(acceptance_, limits_, request.sampling, request.loops);
   for (std::int32_t i = 0; i < request.num_choices; ++i)
-    specs.push_back({next_sequence_ + static_cast<SequenceId>(i), request.prompt, request.max_tokens, request.loops});
+    specs.push_back({next_sequence_ + static_cast<SequenceId>(i), request.prompt, request.max_tokens, request.loops,
+                     source == DraftSource::first_loops});
   if (Status status = scheduler_.submit(specs); !status.ok()) {
     metrics_.request_refused();
     return status;
@@ -52,7 +56,7 @@ Status Engine::submit(std::uint64_t ticket, Request request, sdk::EventSink& sin
   job->submitted_ns = now_ns();
   for (const SequenceSpec& spec : specs) {
     sequences_[spec.id] = {job.get(), job->choices.size()};
-    job->choices.push_back({spec.id, Answer(job->request, runner_->spec().eos, tokenizer_)});
+    job->choices.push_back({spec.id, Answer(job->request, runner_->spec().eos, tokenizer_), RoundDrafts(source)});
   }
   jobs_[ticket] = std::move(job);
   metrics_.request_accepted();
@@ -80,6 +84,7 @@ bool Engine::step() {
     return false;
   }
   announce_starts(plan);
+  drop_preempted(plan);
   if (Status status = runner_->step(plan, result_); !status.ok()) {
     fail_step(plan, status);
     return true;
@@ -122,19 +127,31 @@ void Engine::announce_starts(const StepPlan& plan) {
   }
 }
 
-Result<Sampled> Engine::sample_at(const Place& place, std::int32_t position, std::span<const float> logits) {
-  const Request& request = place.job->request;
-  return sample(logits, request.sampling, static_cast<std::uint32_t>(place.choice),
-                static_cast<std::uint32_t>(position), request.prompt, place.job->choices[place.choice].answer.tokens(),
-                request.top_logprobs, scratch_);
+void Engine::drop_preempted(const StepPlan& plan) {
+  for (const SequenceId id : plan.preempted) {
+    const Place place = sequences_.at(id);
+    place.job->choices[place.choice].drafts.drop();
+  }
 }
 
-Result<Sampled> Engine::sample_draft(const Place& place, const PlanSlice& slice, std::span<const float> logits) {
+Result<Sampled> Engine::sample_at(const Place& place, std::int32_t position, std::span<const float> logits) {
   const Request& request = place.job->request;
-  std::vector<std::int32_t> generated = place.job->choices[place.choice].answer.tokens();
+  const Choice& choice = place.job->choices[place.choice];
+  return choice.drafts.take(logits,
+                            {request.sampling, static_cast<std::uint32_t>(place.choice),
+                             static_cast<std::uint32_t>(position), request.prompt, choice.answer.tokens()},
+                            request.top_logprobs, scratch_);
+}
+
+std::int32_t Engine::propose(const Place& place, const PlanSlice& slice, std::span<const float> logits) {
+  const Request& request = place.job->request;
+  Choice& choice = place.job->choices[place.choice];
+  std::vector<std::int32_t> generated = choice.answer.tokens();
   generated.insert(generated.end(), slice.candidates.begin(), slice.candidates.end());
-  return sample(logits, request.sampling, static_cast<std::uint32_t>(place.choice),
-                static_cast<std::uint32_t>(slice.first_position + 1), request.prompt, generated, -1, scratch_);
+  return choice.drafts.propose(slice, logits,
+                               {request.sampling, static_cast<std::uint32_t>(place.choice),
+                                static_cast<std::uint32_t>(slice.first_position + 1), request.prompt, generated},
+                               scratch_);
 }
 
 StepOutcome Engine::take_tokens(const PlanSlice& slice, std::span<const float> logits) {
@@ -142,10 +159,7 @@ StepOutcome Engine::take_tokens(const PlanSlice& slice, std::span<const float> l
   Job& job = *place.job;
   if (!job.failure.ok()) return {slice.id, {0}, true};
   Choice& choice = job.choices[place.choice];
-  if (slice.role == SliceRole::draft) {  // logits without a best token draft anything: the verification judges
-    const auto drafted = sample_draft(place, slice, logits);
-    return {slice.id, {drafted.ok() ? drafted->token : 0}, false};
-  }
+  if (slice.role == SliceRole::draft) return {slice.id, {propose(place, slice, logits)}, false};
   const auto take = [&](std::span<const float> row, std::int32_t position) -> std::optional<std::int32_t> {
     const auto sampled = sample_at(place, position, row);
     if (!sampled.ok()) {
@@ -159,6 +173,7 @@ StepOutcome Engine::take_tokens(const PlanSlice& slice, std::span<const float> l
   };
   const auto ends = [&] { return choice.answer.finish() != sdk::FinishReason::none; };
   StepOutcome outcome{slice.id, confirm(slice, logits, take, ends), false};
+  choice.drafts.drop();
   outcome.finished = !job.failure.ok() || ends();
   if (outcome.tokens.empty()) outcome.tokens = {0};  // of a failed sequence, which ends
   return outcome;

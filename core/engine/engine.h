@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "engine/answer.h"
+#include "engine/drafts.h"
 #include "engine/metrics.h"
 #include "engine/runner.h"
 #include "request/request.h"
@@ -22,7 +23,8 @@ namespace tessera {
 class Engine {
  public:
   /// `tokenizer` and `metrics` outlive the engine.
-  Engine(std::unique_ptr<Runner> runner, const SchedulerLimits& limits, const Tokenizer& tokenizer, Metrics& metrics);
+  Engine(std::unique_ptr<Runner> runner, const SchedulerLimits& limits, Acceptance acceptance,
+         const Tokenizer& tokenizer, Metrics& metrics);
 
   const Runner& runner() const { return *runner_; }
 
@@ -40,6 +42,7 @@ class Engine {
   struct Choice {
     SequenceId sequence;
     Answer answer;
+    RoundDrafts drafts;
   };
   struct Job {
     std::uint64_t ticket;
@@ -58,11 +61,12 @@ class Engine {
   };
 
   void announce_starts(const StepPlan& plan);
+  void drop_preempted(const StepPlan& plan);
   /// Samples one slice and tells its request; of a draft nobody else learns.
   StepOutcome take_tokens(const PlanSlice& slice, std::span<const float> logits);
   Result<Sampled> sample_at(const Place& place, std::int32_t position, std::span<const float> logits);
   /// As if the round's candidates so far were confirmed; without logprobs, which nobody sees.
-  Result<Sampled> sample_draft(const Place& place, const PlanSlice& slice, std::span<const float> logits);
+  std::int32_t propose(const Place& place, const PlanSlice& slice, std::span<const float> logits);
   void deliver(Job& job, std::size_t choice, const Sampled& sampled);
   void end(Job& job, sdk::EventKind kind, const Status* status);
   void fail_step(const StepPlan& plan, const Status& status);
@@ -70,6 +74,8 @@ class Engine {
   sdk::Usage usage(const Job& job) const;
 
   std::unique_ptr<Runner> runner_;
+  SchedulerLimits limits_;
+  Acceptance acceptance_;
   PagePool pool_;
   Scheduler scheduler_;
   const Tokenizer& tokenizer_;

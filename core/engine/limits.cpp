@@ -1,5 +1,6 @@
 #include "engine/limits.h"
 
+#include "engine/drafts.h"
 #include "engine/runner.h"
 
 namespace tessera {
@@ -31,6 +32,11 @@ Status check_speculation(const Config& config, const DecoderSpec& spec) {
 }
 
 }  // namespace
+
+Acceptance acceptance_of(const Config& config) {
+  return config.speculation.kind != "none" && config.speculation.acceptance == "rejection" ? Acceptance::rejection
+                                                                                           : Acceptance::exact;
+}
 
 Result<sdk::StepLimits> step_limits(const Config& config, const DecoderSpec& spec, bool all_logits) {
   const std::int32_t context = config.model.max_context == 0 ? spec.max_context : config.model.max_context;

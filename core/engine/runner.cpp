@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "cache/kv_pool.h"
+#include "engine/drafts.h"
 #include "engine/limits.h"
 #include "engine/probe.h"
 
@@ -76,6 +77,10 @@ Result<std::unique_ptr<Runner>> Runner::open(const Config& config, Registry& reg
       hash.add("\n").add(option.key).add("=").add(option.value);
   }
   for (const PluginOption& option : config.attention.options) hash.add("\n").add(option.key).add("=").add(option.value);
+  if (acceptance_of(config) == Acceptance::rejection)
+    hash.add(fmt::format("\nrejection {} draft_tokens={} draft_loops={}", config.speculation.kind,
+                         config.speculation.draft_tokens,
+                         config.speculation.kind == "self" ? config.speculation.draft_loops : 0));
   runner->fingerprint_ = to_hex(hash.finish());
   return runner;
 }

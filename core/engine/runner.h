@@ -59,7 +59,8 @@ class Runner {
   GraphCache& graphs() { return *graphs_; }
   const GraphCache& graphs() const { return *graphs_; }
   const sdk::StepLimits& limits() const { return limits_; }
-  /// Hex SHA-256 over everything an answer's bits depend on: version, model files, profile, backend, attention.
+  /// Hex SHA-256 over everything an answer's bits depend on: version, model files, profile, backend, attention, sparse
+  /// decoding, and speculation when its acceptance is rejection.
   const std::string& fingerprint() const { return fingerprint_; }
 
   /// One pass of every slice, each at its depth.

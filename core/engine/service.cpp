@@ -41,7 +41,7 @@ Status Service::load(Registry& registry) {
   const SchedulerLimits limits = scheduler_limits(config_, **runner);
   metrics_.info(model_name_, (*runner)->fingerprint(), config_.backend.name, (*runner)->attention_descriptor().name,
                 config_.attention.option("variant", "auto"));
-  engine_ = std::make_unique<Engine>(std::move(*runner), limits, *tokenizer_, metrics_);
+  engine_ = std::make_unique<Engine>(std::move(*runner), limits, acceptance_of(config_), *tokenizer_, metrics_);
   thread_ = std::thread([this] { run(); });
   state_ = sdk::EngineState::ready;
   log(LogLevel::info, "model {} is ready, fingerprint {}", model_name_, engine_->runner().fingerprint());

@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "base/status.h"
-#include "request/request.h"
+#include "sample/distribution.h"
 
 namespace tessera {
 
 /// What a draw is for: part of the counter, so that no two uses share a uniform.
-enum class DrawPurpose : std::uint32_t { token = 0, acceptance = 1, exit = 2 };
+enum class DrawPurpose : std::uint32_t { token = 0, acceptance = 1, exit = 2, residual = 3 };
 
 /// The uniform in [0, 1) for this place of this request: a function of its arguments alone (Philox4x32-10).
 double uniform(std::uint64_t seed, std::uint32_t choice, std::uint32_t position, DrawPurpose purpose);
@@ -26,18 +26,12 @@ struct Sampled {
   std::vector<RankedToken> top;  // the top_logprobs best, canonical order
 };
 
-/// Scratch that grows to the vocabulary once; one for each engine thread. What it holds between calls is no contract.
-struct SampleScratch {
-  std::vector<float> logits;          // after bias and penalties
-  std::vector<std::int32_t> counts;   // all zero between calls
-  std::vector<std::uint64_t> ranked;  // (sort key of the logit, id): ascending integers are the canonical order
-  std::vector<std::uint64_t> spare;
-  std::vector<double> weights;  // of ranked, unnormalized
-};
+/// The token with its logprobs in the model's own distribution, before bias, penalties and cuts.
+Sampled with_logprobs(std::int32_t token, std::span<const float> logits, std::int32_t top_logprobs,
+                      SampleScratch& scratch);
 
 /// `position` is the absolute position the token will take. `prompt` and `generated` feed the penalties.
-/// Temperature 0 takes the best token after bias and penalties. Fails (internal) when a logit is NaN, naming the first
-/// such id, or when every logit is -inf; (invalid_argument) when a bias or a history token lies outside the vocabulary.
+/// Temperature 0 takes the best token after bias and penalties. Fails as `distribute` does.
 Result<Sampled> sample(std::span<const float> logits, const SamplingParams& params, std::uint32_t choice,
                        std::uint32_t position, std::span<const std::int32_t> prompt,
                        std::span<const std::int32_t> generated, std::int32_t top_logprobs, SampleScratch& scratch);

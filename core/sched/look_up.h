@@ -1,4 +1,4 @@
-// Candidates of prompt lookup: what followed the same tokens before. Private to core/sched.
+// Candidates of prompt lookup: what followed the same tokens before.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -79,21 +79,17 @@ void Planner::plan_decodes() {
     }
     const std::int32_t pages = blocks_of(items_[i].first + 1) * limits_.depths - items_[i].held_pages;
     make_room(pages, i);
-    if (i < items_.size()) begin_decode(items_[i]);
+    if (i < items_.size()) begin_decode(items_[i], limits_.round_rows());
   }
 }
 
-bool Planner::speculates(const Sequence& sequence) const {
-  return limits_.draft_tokens > 0 && sequence.rule.exit_threshold >= 1 && sequence.rule.max > limits_.draft_loops;
-}
-
-void Planner::begin_decode(Item& item) {
+void Planner::begin_decode(Item& item, std::int32_t most) {
   const Sequence& sequence = *item.sequence;
-  if (speculates(sequence) && item.first + 1 == sequence.size()) {
+  if (speculates(limits_, sequence.rule) && item.first + 1 == sequence.size()) {
     // Nobody is preempted for candidates, and none is drafted that could not be answered any more.
     const std::int32_t left = sequence.max_tokens - (sequence.size() - sequence.prompt);
     const std::int32_t blocks = (item.held_pages + free_pages_) / limits_.depths;
-    item.round_rows = std::min({limits_.round_rows(), left, blocks * kPageTokens - item.first});
+    item.round_rows = std::min({most, left, blocks * kPageTokens - item.first});
     if (limits_.sparse_decode() && !sequence.sparse(item.first))  // rows of a slice are of one kind
       item.round_rows = std::min(item.round_rows, sequence.sparse_from() - item.first);
     else if (limits_.sparse_tables)  // each row has a table, and so a slice, of its own
@@ -102,7 +98,7 @@ void Planner::begin_decode(Item& item) {
       item.tokens = look_up(sequence.tokens, item.round_rows - 1);
       item.round_rows = 1 + static_cast<std::int32_t>(item.tokens.size());
     }
-    if (item.round_rows > 1) {
+    if (item.round_rows > 1 || (limits_.draft_loops > 0 && sequence.draft_every_row)) {
       item.role = limits_.draft_loops == 0 ? SliceRole::verify : SliceRole::draft;
       item.tokens.insert(item.tokens.begin(), sequence.tokens.back());
     }
@@ -147,7 +143,10 @@ bool Planner::admit(const Sequence& sequence) {
 
   free_pages_ -= static_cast<std::int32_t>(revived.size());
   revived_.insert(revived.begin(), revived.end());
-  grant_rows(item, item.decode ? 1 : chunk_limit(item));
+  if (item.decode)  // candidates would take pages that the others were admitted for
+    begin_decode(item, 1);
+  else
+    grant_rows(item, chunk_limit(item));
   owed_pages_ += missing_pages(item);
   items_.push_back(std::move(item));
   return true;
@@ -279,7 +278,8 @@ void Planner::emit_role(const Item& item, PlanSlice& slice) const {
   slice.tokens = {item.tokens.back()};
   slice.candidates.assign(item.tokens.begin() + 1, item.tokens.end());
   slice.round_rows = item.round_rows;
-  slice.wants_logits = std::ssize(item.tokens) < item.round_rows;  // the last row's token is the verification's
+  const bool last = std::ssize(item.tokens) == item.round_rows;  // its token is the verification's
+  slice.wants_logits = !last || item.sequence->draft_every_row;
 }
 
 void Planner::emit_loops(const Item& item, PlanSlice& slice) {

@@ -55,9 +55,8 @@ class Planner {
   /// Pages up to its row `rows` - 1.
   void grant_pages(Item& item, std::int32_t rows);
   void grant_rows(Item& item, std::int32_t rows);
-  bool speculates(const Sequence& sequence) const;
-  /// One row, or the first rows of a round.
-  void begin_decode(Item& item);
+  /// One row, or the first rows of a round of at most `most`.
+  void begin_decode(Item& item, std::int32_t most);
   PageId next_page();
   void take_rows(Item& item, std::int32_t rows);
   void give_back_rows(const Item& item);

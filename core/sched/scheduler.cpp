@@ -94,6 +94,7 @@ Status Scheduler::submit(std::span<const SequenceSpec> sequences) {
     sequence->prompt = sequence->size();
     sequence->max_tokens = spec.max_tokens;
     sequence->rule = spec.loops;
+    sequence->draft_every_row = spec.draft_every_row;
     sequence->rule.decode_tail = std::clamp(spec.loops.decode_tail, 0, sequence->prompt);
     if (limits_.depths > 1)
       sequence->loops.assign(static_cast<std::size_t>(sequence->decode_from()),
@@ -231,7 +232,7 @@ void Scheduler::advance(const PlanSlice& slice, const ExitOutcome* exit, const S
 
 void Scheduler::park(Sequence& sequence, const PlanSlice& slice, const StepOutcome* outcome) {
   Sequence::Round& round = sequence.round;
-  if (outcome != nullptr) round.tokens.push_back(outcome->tokens.at(0));
+  if (outcome != nullptr && std::ssize(round.tokens) < round.rows) round.tokens.push_back(outcome->tokens.at(0));
   round.states.push_back(slice.states.at(0));
   round.references.insert(round.references.end(), sequence.pass.references.begin(), sequence.pass.references.end());
   sequence.pass = {};

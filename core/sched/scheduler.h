@@ -45,7 +45,15 @@ struct SequenceSpec {
   std::vector<std::int32_t> prompt;
   std::int32_t max_tokens;  // generated at most
   LoopParams loops{};
+  /// With draft_loops: every decoded row answers after these loops too, also the last of a round and one that no round
+  /// has room for. So what a token's row drafts is known wherever rounds begin and end.
+  bool draft_every_row = false;
 };
+
+/// Whether candidates are proposed for a sequence of these loops, which is a function of its request.
+inline bool speculates(const SchedulerLimits& limits, const LoopParams& loops) {
+  return limits.draft_tokens > 0 && loops.exit_threshold >= 1 && loops.max > limits.draft_loops;
+}
 
 /// What decides, after a pass, whether a decoded row of a looped model has seen loops enough.
 struct ExitRule {
@@ -55,7 +63,7 @@ struct ExitRule {
 };
 
 /// What a slice's rows are for. A draft says which token may come next; a verification runs the rows of a round, whose
-/// tokens after the first are such candidates, to the end.
+/// tokens after the first are such candidates, to the end. What the last row of a round drafts is no candidate.
 enum class SliceRole { plain, draft, verify };
 
 /// Consecutive positions of one sequence. `pages` is its whole table after the step's grants:

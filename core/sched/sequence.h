@@ -22,6 +22,7 @@ struct Sequence {
   std::int32_t most_computed = 0;   // ever; rows below it are recomputed ones
   std::int32_t indexed_blocks = 0;  // leading blocks already offered to the prefix index
   LoopParams rule;
+  bool draft_every_row = false;
   std::vector<std::uint8_t> loops;  // of a looped model: that each position ran, of the prompt and of decoded rows
   struct Pass {                     // rows between two passes
     std::int32_t rows = 0;          // from `computed` on; 0 = none

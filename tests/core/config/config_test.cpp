@@ -197,6 +197,25 @@ TEST_CASE("sparse decoding is a plugin with one key of the engine's own") {
         std::string::npos);
 }
 
+TEST_CASE("speculation accepts exactly unless rejection is asked for, and says so in the resolved configuration") {
+  CHECK(good("").speculation.acceptance == "exact");
+  const Config config = good("speculation: { kind: self, draft_tokens: 5, draft_loops: 1, acceptance: rejection }");
+  CHECK(config.speculation.kind == "self");
+  CHECK(config.speculation.draft_tokens == 5);
+  CHECK(config.speculation.draft_loops == 1);
+  CHECK(config.speculation.acceptance == "rejection");
+  CHECK(to_yaml(config).find("acceptance: \"rejection\"") != std::string::npos);
+  CHECK(to_yaml(good(to_yaml(config))) == to_yaml(config));
+  CHECK(good("", {}, {{"speculation.acceptance=rejection", "--set"}}).speculation.acceptance == "rejection");
+  CHECK(error("speculation: { acceptance: rejecton }") ==
+        "test.yaml:1:28: speculation.acceptance is set to 'rejecton'; wanted one of exact, rejection (did you mean "
+        "rejection?)");
+  CHECK(error("speculation: { acceptance: [exact] }").find("speculation.acceptance is a list; wanted") !=
+        std::string::npos);
+  CHECK(error("speculation: { acceptence: exact }") ==
+        "test.yaml:1:16: unknown key 'speculation.acceptence'; did you mean 'acceptance'?");
+}
+
 TEST_CASE("broken YAML is refused where it breaks") {
   CHECK(error("cache: { pages: 1\n").starts_with("test.yaml:2:1: this is no YAML ("));
   CHECK(error("cache:\n\t- x\n").starts_with("test.yaml:2:"));

@@ -70,8 +70,9 @@ class Storm {
     if (below(2)) rule.exit_threshold = 0.5f, rule.min = 1 + below(rule.max);
     if (limits_.depths > 1 || limits_.sparse_tables) rule.decode_tail = below(3) == 0 ? below(length + 1) : below(2);
     if (limits_.sparse_decode() && below(3) != 0) rule.sparse_from = below(2) * below(100);
+    const bool every = limits_.draft_loops > 0 && below(2) != 0;
     for (std::int32_t i = 0; i < count; ++i) {
-      specs.push_back({next_id_ + static_cast<SequenceId>(i), prompt, 1 + below(35), rule});
+      specs.push_back({next_id_ + static_cast<SequenceId>(i), prompt, 1 + below(35), rule, every});
     }
     const bool fits = std::all_of(specs.begin(), specs.end(), [&](const SequenceSpec& spec) {
       const std::int32_t total = length + spec.max_tokens;
@@ -85,6 +86,7 @@ class Storm {
       Model& model = live_[spec.id];
       model = {
           .tokens = spec.prompt, .prompt = prompt.size(), .max_tokens = spec.max_tokens, .table = {}, .rule = rule};
+      model.draft_every_row = every;
       model.loops.assign(static_cast<std::size_t>(model.decode_from()), rule.max);
     }
     next_id_ += static_cast<SequenceId>(count);
@@ -238,11 +240,15 @@ class Storm {
 
   void begin_round(const PlanSlice& slice, Model& model) {
     REQUIRE((slice.role == SliceRole::plain) <= (model.round_rows == 0));
+    const bool last = slice.first_position + 1 == std::ssize(model.tokens) && slice.num_rows() == 1;
+    if (model.draft_every_row && last && slice.first_position >= static_cast<std::int32_t>(model.prompt) &&
+        speculates(limits_, model.rule))
+      REQUIRE(slice.role != SliceRole::plain);
     if (slice.role == SliceRole::plain || model.round_rows > 0) return;
     REQUIRE(model.rule.exit_threshold >= 1);
     REQUIRE(slice.first_position + 1 == std::ssize(model.tokens));
     model.round_rows = slice.role == SliceRole::draft ? slice.round_rows : slice.num_rows();
-    REQUIRE(model.round_rows > 1);
+    REQUIRE(model.round_rows > (model.draft_every_row ? 0 : 1));
     REQUIRE(std::ssize(model.tokens) + model.round_rows - 1 <
             static_cast<std::int32_t>(model.prompt) + model.max_tokens);
     if (slice.role == SliceRole::verify) model.candidates.assign(slice.tokens.begin() + 1, slice.tokens.end());
@@ -279,10 +285,13 @@ class Storm {
   void draft(const PlanSlice& slice, std::vector<StepOutcome>& outcomes) {
     Model& model = live_.at(slice.id);
     REQUIRE(slice.candidates == model.candidates);
+    const bool last = model.drafted + 1 == model.round_rows;
+    REQUIRE(slice.wants_logits == (!last || model.draft_every_row));
     if (slice.wants_logits) {
       const std::int32_t right = token_after(model, static_cast<std::size_t>(slice.first_position));
-      model.candidates.push_back(below(4) == 0 ? 1 - right : right);
-      outcomes.push_back({slice.id, {model.candidates.back()}, false});
+      const std::int32_t token = below(4) == 0 ? 1 - right : right;
+      if (!last) model.candidates.push_back(token);
+      outcomes.push_back({slice.id, {token}, false});
     }
     model.pass_rows = model.pass_depth = 0;
     if (++model.drafted == model.round_rows) model.pass_rows = model.round_rows, model.pass_depth = slice.loops;

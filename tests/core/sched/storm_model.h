@@ -20,6 +20,7 @@ struct Model {  // of one live sequence
   std::vector<PageId> table;  // of its last slice
   bool running = false;
   LoopParams rule{};
+  bool draft_every_row = false;
   std::vector<std::int32_t> loops{};  // that each decided position runs
   std::int32_t pass_rows = 0;         // between two passes
   std::int32_t pass_depth = 0;
