@@ -1,94 +1,12 @@
-#include "engine/engine.h"
-
-#include <doctest/doctest.h>
-
-#include <map>
 #include <string>
 #include <vector>
 
 #include "bench/checks.h"
 #include "bench/simulate.h"
 #include "engine/validate.h"
+#include "support.h"
 
 using namespace tessera;
-
-namespace {
-
-const std::string kModel = std::string(TESSERA_SOURCE_DIR) + "/models/tessera-dense";
-
-Config config_with(const std::string& attention) {
-  Config config;
-  config.model.path = kModel;
-  config.cache.pages = 64;
-  if (!attention.empty())
-    config.attention = {.name = attention,
-                        .path = std::string(TESSERA_BINARY_DIR) + "/bad_plugins/" + attention + ".so",
-                        .options = {},
-                        .where = {}};
-  return config;
-}
-
-Registry registry() { return Registry({std::filesystem::path(TESSERA_BINARY_DIR) / "plugins"}); }
-
-struct Recorder final : sdk::EventSink {
-  void on_event(const sdk::EventView& event) noexcept override {
-    if (event.kind == sdk::EventKind::delta) text += event.text;
-    Choice& choice = choices[event.choice];
-    choice.text += event.kind == sdk::EventKind::delta ? event.text : "";
-    for (const sdk::TokenView& token : event.tokens) {
-      choice.tokens.push_back(token.chosen.token);
-      choice.logprobs.push_back(token.chosen.logprob);
-    }
-    if (event.kind == sdk::EventKind::choice_done) finish = event.finish;
-    const bool terminal = event.kind == sdk::EventKind::finished || event.kind == sdk::EventKind::failed ||
-                          event.kind == sdk::EventKind::cancelled;
-    if (!terminal) return;
-    ++terminals;
-    last = event.kind;
-    if (event.status != nullptr) reason = event.status->message;
-  }
-  std::string text, reason;
-  struct Choice {
-    std::string text;
-    std::vector<std::int32_t> tokens;
-    std::vector<float> logprobs;
-    bool operator==(const Choice&) const = default;
-  };
-  std::map<std::int32_t, Choice> choices;
-  sdk::FinishReason finish = sdk::FinishReason::none;
-  sdk::EventKind last = sdk::EventKind::started;
-  int terminals = 0;
-};
-
-Request request_of(std::int32_t prompt, std::int32_t max_tokens) {
-  Request request;
-  for (std::int32_t i = 0; i < prompt; ++i) request.prompt.push_back(100 + i);
-  request.sampling.temperature = 0;
-  request.max_tokens = max_tokens;
-  request.ignore_eos = true;
-  return request;
-}
-
-struct Bench {
-  explicit Bench(const std::string& attention) : Bench(config_with(attention)) {}
-  explicit Bench(const Config& config) {
-    auto plugins = registry();
-    auto runner = Runner::open(config, plugins, {});
-    REQUIRE_MESSAGE(runner.ok(), runner.status().message);
-    const SchedulerLimits limits = scheduler_limits(config, **runner);
-    auto loaded = Tokenizer::load(kModel + "/tokenizer.json");
-    REQUIRE(loaded.ok());
-    tokenizer.emplace(std::move(*loaded));
-    engine.emplace(std::move(*runner), limits, *tokenizer, metrics);
-  }
-  bool metric(const std::string& line) const { return metrics.text().find(line + "\n") != std::string::npos; }
-
-  std::optional<Tokenizer> tokenizer;
-  Metrics metrics;
-  std::optional<Engine> engine;
-};
-
-}  // namespace
 
 TEST_CASE("requests end once each, alone or cancelled, and no page stays in use") {
   Bench bench("");
