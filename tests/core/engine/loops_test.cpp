@@ -155,7 +155,7 @@ TEST_CASE("of the tokens that one step gives a request none follows the one that
   }
 }
 
-TEST_CASE("one changed bit of the weights is another fingerprint") {
+TEST_CASE("one changed bit of the weights is another fingerprint, and refused where the model has its hashes") {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(TESSERA_BINARY_DIR) / "loops_test_model";
   fs::remove_all(folder);
@@ -172,6 +172,11 @@ TEST_CASE("one changed bit of the weights is another fingerprint") {
     REQUIRE(file.good());
   }
   CHECK(open(config)->fingerprint() != before);
+  std::ofstream(folder / "SHA256SUMS") << std::string(64, '0') << "  model.safetensors\n";
+  auto plugins = registry();
+  const auto refused = Runner::open(config, plugins, {});
+  REQUIRE_FALSE(refused.ok());
+  CHECK(std::string(refused.status().message).find("model.safetensors: its SHA-256 is") != std::string::npos);
   fs::remove_all(folder);
 }
 
