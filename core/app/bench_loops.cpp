@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "app/bench_burst.h"
 #include "app/common.h"
 #include "app/spread_json.h"
 #include "base/table.h"
@@ -16,6 +17,8 @@ struct Options {
   ConfigOptions config;
   LoopBenchOptions bench;
   std::vector<std::string> shapes;
+  std::vector<std::string> bursts;
+  BurstOptions burst;
   std::string json;
 };
 
@@ -66,25 +69,37 @@ nlohmann::json json_of(const LoopBench& bench) {
           {"rows", std::move(rows)}};
 }
 
-/// "2x32768": sequences and the positions that each sees.
-Result<std::vector<LoopShape>> parse_shapes(const std::vector<std::string>& texts) {
-  std::vector<LoopShape> shapes;
+/// "2x32768": two numbers, whatever they count.
+template <class Shape>
+Result<std::vector<Shape>> parse_shapes(const std::vector<std::string>& texts, const char* wanted) {
+  std::vector<Shape> shapes;
   for (const std::string& text : texts) {
-    LoopShape shape{};
+    int count = 0, length = 0;
     char end = 0;
-    if (std::sscanf(text.c_str(), "%dx%d%c", &shape.sequences, &shape.context, &end) != 2 || shape.sequences < 1 ||
-        shape.sequences > 1024 || shape.context < 1 || shape.context > 1 << 20)
-      return fail(Code::invalid_argument, "--shapes has '{}'; wanted SEQUENCESxCONTEXT, such as 2x32768", text);
-    shapes.push_back(shape);
+    if (std::sscanf(text.c_str(), "%dx%d%c", &count, &length, &end) != 2 || count < 1 || count > 1024 || length < 1 ||
+        length > 1 << 20)
+      return fail(Code::invalid_argument, "'{}' is no shape; wanted {}", text, wanted);
+    shapes.push_back({count, length});
   }
   return shapes;
+}
+
+int run_bursts(const Config& config, Options options) {
+  auto shapes = parse_shapes<BurstShape>(options.bursts, "--burst REQUESTSxPROMPT, such as 64x256");
+  if (!shapes.ok()) return report(shapes.status());
+  options.burst.shapes = *shapes;
+  options.burst.geometry = options.bench.geometry;
+  options.burst.draft_tokens = options.bench.draft_tokens, options.burst.draft_loops = options.bench.draft_loops;
+  options.burst.rounds = options.bench.rounds;
+  return run_burst(config, options.burst, options.json);
 }
 
 int run(Options options) {
   auto config = options.config.load();
   if (!config.ok()) return report(config.status());
+  if (!options.bursts.empty()) return run_bursts(*config, options);
   if (!options.shapes.empty()) {
-    auto shapes = parse_shapes(options.shapes);
+    auto shapes = parse_shapes<LoopShape>(options.shapes, "--shapes SEQUENCESxCONTEXT, such as 2x32768");
     if (!shapes.ok()) return report(shapes.status());
     options.bench.shapes = *shapes;
   }
@@ -107,7 +122,24 @@ void add_bench_loops(CLI::App& bench, int& exit_code) {
   LoopBenchOptions& b = options->bench;
   command->add_option("--shapes", options->shapes, "SEQUENCESxCONTEXT, separated by commas (2x32768,4x16384,8x1024)")
       ->delimiter(',');
-  command->add_option("--layers", b.layers, "Of the model")->check(CLI::Range(1, 96))->capture_default_str();
+  command
+      ->add_option("--burst", options->bursts,
+                   "REQUESTSxPROMPT, separated by commas (64x256): instead, that many requests at once, with their "
+                   "waits and memory")
+      ->delimiter(',');
+  command->add_option("--burst-retention", options->burst.retentions, "Of a burst, beside dense decoding (1,0.1)")
+      ->delimiter(',')
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--burst-answer", options->burst.answer, "Tokens of each answer of a burst")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--layers", b.geometry.layers, "Of the model")->check(CLI::Range(1, 96))->capture_default_str();
+  command->add_option("--heads", b.geometry.heads, "Of 128; the model is as wide as all of them")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command->add_option("--vocab", b.geometry.vocab, "Of the model")
+      ->check(CLI::Range(64, 1 << 20))
+      ->capture_default_str();
   command->add_option("--draft-tokens", b.draft_tokens, "Candidates of a round")
       ->check(CLI::Range(1, 15))
       ->capture_default_str();
@@ -119,7 +151,9 @@ void add_bench_loops(CLI::App& bench, int& exit_code) {
                    "What a round is taken to give: random weights confirm next to nothing")
       ->check(CLI::Range(1.0, 16.0))
       ->capture_default_str();
-  command->add_option("--rounds", b.rounds, "Samples of each")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--rounds", b.rounds, "Samples, or bursts, of each")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->add_option("--json", options->json, "Write the results to this file");
   command->callback([options, &exit_code] { exit_code = run(*options); });
 }

@@ -1,42 +1,17 @@
 #include "bench/loop_bench.h"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
-#include <cmath>
 #include <numeric>
 
 #include "base/progress.h"
 #include "bench/noise.h"
 #include "bench/sparse_config.h"
 #include "engine/runner.h"
-#include "model/weights.h"
 #include "sample/sampler.h"
 
 namespace tessera {
 namespace {
-
-/// One block of noise over and over: a model of 1.4 billion parameters in seconds.
-class RepeatedWeights final : public WeightSource {
- public:
-  Result<sdk::HostMatrix> matrix(TensorName::Part, std::int32_t, std::int32_t rows, std::int32_t cols) override {
-    constexpr std::size_t kFusedParts = 3;
-    if (kept_.size() == kFusedParts) kept_.erase(kept_.begin());
-    const float scale = std::sqrt(3.0f / static_cast<float>(cols));
-    std::vector<std::uint16_t>& values =
-        kept_.emplace_back(static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols));
-    for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(block_[i % kNoiseBlock] * scale) >> 16);
-    return sdk::HostMatrix{values.data(), sdk::DType::bf16, rows, cols};
-  }
-  Result<std::vector<float>> vector(TensorName::Part, std::int32_t, std::int32_t size) override {
-    return std::vector<float>(static_cast<std::size_t>(size), 1.0f);
-  }
-
- private:
-  std::vector<float> block_ = noise(1);
-  std::vector<std::vector<std::uint16_t>> kept_;
-};
 
 Status fill_kv(Runner& runner) {
   const sdk::KvView& kv = runner.kv();
@@ -162,23 +137,11 @@ Config config_for(const Config& config, const LoopBenchOptions& options) {
 
 }  // namespace
 
-DecoderSpec loop_bench_spec(std::int32_t layers, std::int32_t max_context) {
-  DecoderSpec spec;
-  spec.family = "ouro";
-  spec.vocab = 49152, spec.hidden = 2048, spec.intermediate = 5632, spec.layers = layers;
-  spec.q_heads = spec.kv_heads = 16, spec.head_dim = 128;
-  spec.max_context = max_context;
-  spec.rotary = {1e6, 128};
-  spec.norms = NormPlacement::sandwich;
-  spec.loops = 4;
-  return spec;
-}
-
 Result<LoopBench> bench_loops(const Config& config, Registry& registry, const LoopBenchOptions& options) {
   const Config wide = config_for(config, options);
   std::int32_t longest = 0;
   for (const LoopShape& shape : options.shapes) longest = std::max(longest, shape.context);
-  const DecoderSpec spec = loop_bench_spec(options.layers, longest + options.draft_tokens + 1);
+  const DecoderSpec spec = loop_bench_spec(options.geometry, longest + options.draft_tokens + 1);
   RepeatedWeights weights;
   auto runner = Runner::open(wide, registry, {.all_logits = false, .weights = &weights, .spec = &spec});
   if (!runner.ok()) return runner.status();

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "bench/attention_bench.h"
+#include "bench/loop_model.h"
 #include "config/config.h"
-#include "model/spec.h"
 #include "registry/registry.h"
 
 namespace tessera {
@@ -19,7 +19,7 @@ struct LoopShape {
 
 struct LoopBenchOptions {
   std::vector<LoopShape> shapes{{2, 32768}, {4, 16384}, {8, 1024}};
-  std::int32_t layers = 24;
+  LoopGeometry geometry;
   std::int32_t draft_tokens = 3, draft_loops = 2;
   double tokens_per_round = 3.4;  // what a round is taken to give: random weights confirm next to nothing
   std::int32_t rounds = 5;
@@ -40,8 +40,7 @@ struct LoopBench {
   std::vector<LoopBenchRow> rows;
 };
 
-/// Ouro-1.4B (24 layers, 2048 wide, 16 heads of 128, 4 loops) with random bf16 weights, keys and values.
-DecoderSpec loop_bench_spec(std::int32_t layers, std::int32_t max_context);
+/// With random bf16 weights, keys and values.
 Result<LoopBench> bench_loops(const Config& config, Registry& registry, const LoopBenchOptions& options);
 
 }  // namespace tessera

@@ -36,6 +36,8 @@ class Engine {
   bool step();
   bool idle() const { return scheduler_.idle(); }
   const SchedulerStats& stats() const { return scheduler_.stats(); }
+  const PagePool& pages() const { return pool_; }
+  const ReferenceStore& references() const { return scheduler_.references(); }
   void cancel_all();
 
  private:

@@ -11,6 +11,7 @@
 #include "engine/drafts.h"
 #include "engine/limits.h"
 #include "engine/probe.h"
+#include "model/manifest.h"
 
 namespace tessera {
 namespace {
@@ -119,9 +120,9 @@ Status Runner::load_model(const Config& config, const RunnerOptions& options) {
     CheckpointWeights weights(spec_, *checkpoint, progress);
     TESSERA_TRY(prepare(weights));
     TESSERA_TRY(checkpoint->all_taken());
-    auto digest = checkpoint->digest(progress);
-    if (!digest.ok()) return digest.status();
-    model_digest_ = model_digest(config.model.path, *digest);
+    const auto digests = checkpoint->digests(progress);
+    TESSERA_TRY(check_manifest(config.model.path, digests));
+    model_digest_ = model_digest(config.model.path, Checkpoint::folded(digests));
   }
   const sdk::AttentionShape shape = attention_shape(spec_);
   std::size_t workspace_bytes = 0;

@@ -333,7 +333,7 @@ std::int64_t Checkpoint::total_bytes() const {
   return total;
 }
 
-Result<Digest> Checkpoint::digest(Progress& progress) const {
+std::map<std::string, Digest> Checkpoint::digests(Progress& progress) const {
   std::map<std::string, Digest> digests;
   for (const auto& file : impl_->files) {
     Sha256 hash;
@@ -345,6 +345,10 @@ Result<Digest> Checkpoint::digest(Progress& progress) const {
     }
     digests[file->path().filename().string()] = hash.finish();
   }
+  return digests;
+}
+
+Digest Checkpoint::folded(const std::map<std::string, Digest>& digests) {
   if (digests.size() == 1) return digests.begin()->second;
   Sha256 all;
   for (const auto& [name, digest] : digests) all.add(name).add(std::as_bytes(std::span(digest)));

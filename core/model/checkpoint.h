@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -44,8 +45,12 @@ class Checkpoint {
   Status all_taken() const;
 
   std::int64_t total_bytes() const;  // of tensor data
-  /// SHA-256 of each file's bytes, in file name order, folded into one digest. Advances `progress` by bytes.
-  Result<Digest> digest(Progress& progress) const;
+  /// SHA-256 of each file's bytes, by file name. Advances `progress` by bytes.
+  std::map<std::string, Digest> digests(Progress& progress) const;
+  /// The same in one digest.
+  Result<Digest> digest(Progress& progress) const { return folded(digests(progress)); }
+  /// In file name order; of one file its own.
+  static Digest folded(const std::map<std::string, Digest>& digests);
 
  private:
   struct Impl;

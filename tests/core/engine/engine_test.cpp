@@ -1,13 +1,10 @@
-#include <doctest/doctest.h>
-
-#include <map>
 #include <string>
 #include <vector>
 
 #include "bench/checks.h"
 #include "bench/simulate.h"
 #include "engine/validate.h"
-#include "engine_bench.h"
+#include "support.h"
 
 using namespace tessera;
 

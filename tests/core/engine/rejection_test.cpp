@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine_bench.h"
+#include "support.h"
 
 using namespace tessera;
 

@@ -5,13 +5,17 @@
 #include <algorithm>
 #include <vector>
 
+#include "support/recording_backend.h"
+
 using namespace tessera;
 
 namespace {
 
 /// Records how often "the step" was launched since capture_begin, and replays that.
-class Recorder final : public sdk::Backend {
+class Recorder final : public RecordingBackend {
  public:
+  virtual ~Recorder() = default;
+
   int launched = 0;  // outside of recordings, and by replays
   bool records = true;
   std::vector<std::uint64_t> kept;
@@ -38,26 +42,6 @@ class Recorder final : public sdk::Backend {
   }
   sdk::Status forget(std::uint64_t graph) noexcept override {
     CHECK(std::erase(kept, graph) == 1);
-    return {};
-  }
-
-  sdk::Status bind(const sdk::StepLimits&) noexcept override { return {}; }
-  sdk::DeviceContext context() noexcept override { return {}; }
-  sdk::Status memory(std::size_t*, std::size_t*) noexcept override { return {}; }
-  sdk::Status allocate(std::size_t, void**) noexcept override { return {}; }
-  sdk::Status upload(void*, const void*, std::size_t) noexcept override { return {}; }
-  sdk::Status download(void*, const void*, std::size_t) noexcept override { return {}; }
-  sdk::Status prepare_linear(const sdk::HostMatrix*, std::size_t, const float*, const sdk::Linear**) noexcept override {
-    return {};
-  }
-  sdk::Status begin_step(const sdk::PackedRows&, sdk::PackedRows*) noexcept override { return {}; }
-  sdk::Status embed(const sdk::Linear&, const sdk::PackedRows&, const sdk::Matrix&) noexcept override { return {}; }
-  sdk::Status rms_norm(const sdk::NormArgs&) noexcept override { return {}; }
-  sdk::Status linear(const sdk::Linear&, const sdk::Matrix&, const sdk::Matrix&) noexcept override { return {}; }
-  sdk::Status rotary_append(const sdk::RotaryArgs&) noexcept override { return {}; }
-  sdk::Status swiglu(const sdk::Matrix&, const sdk::Matrix&) noexcept override { return {}; }
-  sdk::Status gather(const sdk::Matrix&, const sdk::Matrix*, const sdk::PackedRows&,
-                     const sdk::Matrix&) noexcept override {
     return {};
   }
 

@@ -1,16 +1,14 @@
 #include "sched/scheduler.h"
 
 #include <doctest/doctest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <csignal>
-#include <cstdio>
 #include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "support/aborts.h"
 
 namespace tessera {
 namespace {
@@ -46,22 +44,6 @@ std::string shape(const StepPlan& plan) {  // "id:rows" of each slice, '!' where
         fmt::format("{}{}:{}{}", text.empty() ? "" : " ", slice.id, slice.tokens.size(), slice.wants_logits ? "!" : "");
   }
   return text;
-}
-
-/// Whether `body` aborts, tried in a child process.
-template <class Body>
-bool aborts(Body body) {
-  const pid_t child = fork();
-  if (child == 0) {
-    std::signal(SIGABRT, SIG_DFL);  // not the test runner's report
-    const bool quiet = std::freopen("/dev/null", "w", stderr) != nullptr;
-    if (!quiet) _exit(1);
-    body();
-    _exit(0);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
 }
 
 TEST_CASE("a prompt is computed in one step and then decodes one row a step") {
@@ -220,6 +202,24 @@ TEST_CASE("taking a cached page for other content forgets its block") {
   step(scheduler, {2});
   REQUIRE(submit(scheduler, 3, prompt_of(17), 1).ok());
   CHECK(shape(step(scheduler, {3})) == "3:17!");
+}
+
+TEST_CASE("a sequence that cannot be admitted, or is refused, takes nothing from the prefix cache") {
+  PagePool pool(8);
+  Scheduler scheduler({}, pool);
+  REQUIRE(submit(scheduler, 1, prompt_of(33), 1).ok());
+  step(scheduler, {1});
+  REQUIRE(submit(scheduler, 2, prompt_of(75, 100), 5).ok());
+  CHECK(shape(step(scheduler)) == "2:75!");  // 5 pages; of the 3 others 2 are cached
+  REQUIRE(submit(scheduler, 3, prompt_of(60, 200), 4).ok());
+  CHECK(submit(scheduler, 4, prompt_of(150, 300), 8).code == Code::invalid_argument);
+  for (int i = 0; i < 3; ++i) CHECK(shape(step(scheduler)) == "2:1!");
+  CHECK(scheduler.waiting() == 1);
+  CHECK(scheduler.cancel(3));
+  REQUIRE(submit(scheduler, 5, prompt_of(33), 1).ok());
+  const StepPlan plan = step(scheduler, {2, 5});
+  CHECK(plan.admitted.at(0).hits == std::vector<PageId>{0, 1});
+  CHECK(scheduler.stats().prefix_hit_tokens == 32);
 }
 
 TEST_CASE("what could never run and what the queue cannot hold is refused as a whole") {

@@ -1,4 +1,4 @@
-// A model, an engine around it and a sink that remembers, for the tests of this folder.
+// An engine with an embedded model, and a sink that remembers.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -29,6 +29,7 @@ inline Registry registry() { return Registry({std::filesystem::path(TESSERA_BINA
 
 struct Recorder final : sdk::EventSink {
   void on_event(const sdk::EventView& event) noexcept override {
+    late += terminals > 0 || (event.kind == sdk::EventKind::delta && done[event.choice]) ? 1 : 0;
     if (event.kind == sdk::EventKind::delta) text += event.text;
     Choice& choice = choices[event.choice];
     choice.text += event.kind == sdk::EventKind::delta ? event.text : "";
@@ -36,7 +37,7 @@ struct Recorder final : sdk::EventSink {
       choice.tokens.push_back(token.chosen.token);
       choice.logprobs.push_back(token.chosen.logprob);
     }
-    if (event.kind == sdk::EventKind::choice_done) finish = event.finish;
+    if (event.kind == sdk::EventKind::choice_done) finish = event.finish, done[event.choice] = true;
     const bool terminal = event.kind == sdk::EventKind::finished || event.kind == sdk::EventKind::failed ||
                           event.kind == sdk::EventKind::cancelled;
     if (!terminal) return;
@@ -55,6 +56,8 @@ struct Recorder final : sdk::EventSink {
   sdk::FinishReason finish = sdk::FinishReason::none;
   sdk::EventKind last = sdk::EventKind::started;
   int terminals = 0;
+  std::map<std::int32_t, bool> done;
+  int late = 0;  // events after the terminal one, or of a choice after it was complete
 };
 
 inline Request request_of(std::int32_t prompt, std::int32_t max_tokens) {
@@ -64,6 +67,16 @@ inline Request request_of(std::int32_t prompt, std::int32_t max_tokens) {
   request.max_tokens = max_tokens;
   request.ignore_eos = true;
   return request;
+}
+
+/// The embedded looped model with sparse decoding of its later loops.
+inline Config looped_config(const std::string& attention, const std::string& retention) {
+  Config config = config_with(attention);
+  config.model.path = std::string(TESSERA_SOURCE_DIR) + "/models/tessera-looped";
+  config.cache.pages = 256;
+  config.sparse_decode.plugin = {.name = "loop_reference", .path = {}, .options = {}, .where = {"test", 0, 0}};
+  config.sparse_decode.plugin.options.push_back({"retention", retention, {"test", 0, 0}});
+  return config;
 }
 
 struct Bench {
