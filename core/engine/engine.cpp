@@ -89,6 +89,7 @@ bool Engine::step() {
     fail_step(plan, status);
     return true;
   }
+  if (!result_.masses.empty()) metrics_.retained_mass(result_.masses, runner_->spec().layers);
   const auto vocab = static_cast<std::size_t>(runner_->spec().vocab);
   std::vector<StepOutcome> outcomes;
   std::size_t row = 0;

@@ -6,6 +6,9 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
+#include <numeric>
+
 namespace tessera {
 namespace {
 
@@ -63,6 +66,11 @@ struct Metrics::Impl {
           .Name("tessera_speculation_candidates")
           .Help("Candidates by their place in the round, verified and confirmed so far")
           .Register(registry);
+  prometheus::Family<prometheus::Gauge>& retained =
+      prometheus::BuildGauge()
+          .Name("tessera_sparse_retained_mass")
+          .Help("Share of the attention that the selections of a recent step kept, over its rows and heads")
+          .Register(registry);
   prometheus::Family<prometheus::Gauge>& passes =
       prometheus::BuildGauge()
           .Name("tessera_passes")
@@ -118,6 +126,18 @@ void Metrics::references(std::int32_t in_use, std::int32_t high_water, std::int3
   impl_->references_used.Set(in_use);
   impl_->references_most.Set(high_water);
   impl_->references_total.Set(total);
+}
+
+void Metrics::retained_mass(std::span<const float> masses, std::int32_t layers) {
+  const std::size_t each = masses.size() / static_cast<std::size_t>(layers);
+  for (std::int32_t layer = 0; layer < layers; ++layer) {
+    const std::span<const float> own = masses.subspan(each * static_cast<std::size_t>(layer), each);
+    const auto set = [&](const char* statistic, double value) {
+      impl_->retained.Add({{"layer", std::to_string(layer)}, {"statistic", statistic}}).Set(value);
+    };
+    set("mean", std::accumulate(own.begin(), own.end(), 0.0) / static_cast<double>(each));
+    set("min", *std::min_element(own.begin(), own.end()));
+  }
 }
 
 void Metrics::pages(std::int32_t in_use, std::int32_t total) {

@@ -292,9 +292,16 @@ void Runner::pack_kept() {
   }
 }
 
+bool Runner::wants_masses() {
+  constexpr std::int64_t kMassSteps = 64;
+  const bool captures =
+      std::any_of(groups_.begin(), groups_.end(), [](const RowGroup& g) { return g.mode == sdk::RowMode::capture; });
+  return captures && (capturing_steps_++ % kMassSteps == 0 || masses_);
+}
+
 Status Runner::step(const StepPlan& plan, StepResult& result) {
   const sdk::PackedRows rows = pack(plan, false);
-  TESSERA_TRY(decoder_->forward(context(), rows, masses_, answer_));
+  TESSERA_TRY(decoder_->forward(context(), rows, wants_masses(), answer_));
   judge(plan, result);
   result.masses = answer_.masses;
   result.heads = spec_.q_heads;

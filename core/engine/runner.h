@@ -21,7 +21,7 @@ struct RunnerOptions {
   bool all_logits = false;          // every row may want logits (evaluation), not only one a sequence
   WeightSource* weights = nullptr;  // with `spec`: instead of the checkpoint at config.model.path (benchmarks)
   const DecoderSpec* spec = nullptr;
-  bool masses = false;  // report the retained mass of captured rows (evaluation)
+  bool masses = false;  // report the retained mass of all captured rows (evaluation), not only of a sample
 };
 
 /// What a step gives back.
@@ -29,7 +29,7 @@ struct StepResult {
   std::vector<float> logits;          // [answered rows][vocab]
   std::vector<std::size_t> answered;  // indices of the plan's slices that left and want logits: num_answers() rows each
   std::vector<ExitOutcome> exits;     // of the slices with an exit rule
-  std::vector<float> masses;          // see PassAnswer; with RunnerOptions::masses
+  std::vector<float> masses;          // see PassAnswer; of every kMassSteps-th step that captures rows
   std::int32_t heads = 0;             // of the model: the last extent of masses
 };
 
@@ -81,6 +81,8 @@ class Runner {
   Status check_references(const Config& config);
   void open_graphs(const Config& config);
   PassContext context();
+  /// Of the packed step: whether its retained masses are fetched.
+  bool wants_masses();
   Status size_pool(const Config& config);
   void order_slices(const StepPlan& plan);
   sdk::PackedRows pack(const StepPlan& plan, bool every_row);
@@ -98,6 +100,7 @@ class Runner {
   bool sparse_active_ = false;
   bool sparse_tables_ = false;
   bool masses_ = false;
+  std::int64_t capturing_steps_ = 0;
   std::int32_t crossover_ = 1;
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<GraphCache> graphs_;

@@ -155,6 +155,28 @@ TEST_CASE("of the tokens that one step gives a request none follows the one that
   }
 }
 
+TEST_CASE("metrics tell how much of the attention the selections of each layer kept") {
+  Bench bench(looped_config("", "0.25"));
+  CHECK(bench.metrics.text().find("tessera_sparse_retained_mass{") == std::string::npos);
+  Recorder recorder;
+  REQUIRE(bench.engine->submit(1, looped_request(bench, 40, 4), recorder).ok());
+  run(bench);
+  const std::string text = bench.metrics.text();
+  for (std::int32_t layer = 0; layer < bench.engine->runner().spec().layers; ++layer) {
+    double values[2] = {};
+    for (int i = 0; i < 2; ++i) {
+      const std::string name = "tessera_sparse_retained_mass{layer=\"" + std::to_string(layer) + "\",statistic=\"" +
+                               (i == 0 ? "min" : "mean") + "\"} ";
+      const std::size_t at = text.find(name);
+      REQUIRE_MESSAGE(at != std::string::npos, name);
+      values[i] = std::stod(text.substr(at + name.size()));
+    }
+    CHECK(values[0] > 0.25);  // the best quarter holds more than a quarter
+    CHECK(values[0] < values[1]);
+    CHECK(values[1] <= 1.0);
+  }
+}
+
 TEST_CASE("one changed bit of the weights is another fingerprint, and refused where the model has its hashes") {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(TESSERA_BINARY_DIR) / "loops_test_model";
