@@ -82,7 +82,7 @@ TEST_CASE("discovery lists files without loading them") {
     plugins += file.exports_plugin ? 1 : 0;
     if (file.name == "not_elf") saw_text = !file.exports_plugin;
   }
-  CHECK(plugins == 36);  // without not_elf, no_symbol and wrong_major
+  CHECK(plugins == 37);  // without not_elf, no_symbol and wrong_major
   CHECK(saw_text);
 }
 
