@@ -180,7 +180,7 @@ void allow(Runner& runner, BurstMemory& memory) {
   const bool cpu = runner.backend().context().device == sdk::Device::cpu;
   const std::int64_t logits = std::int64_t{runner.limits().max_logit_rows} * runner.spec().vocab * 4;
   memory.warm_up_allowed = kKernelCode + (cpu ? 3 * logits : 0);
-  memory.grown_allowed = cpu ? kHostAnswers : 0;
+  memory.grown_allowed = cpu ? kHostAnswers : runner.graph_bytes();
 }
 
 using Answers = std::vector<std::vector<std::int32_t>>;

@@ -31,7 +31,7 @@ struct BurstMemory {
   std::int64_t warm_up = 0;          // taken by a burst of few tokens before the measured ones ...
   std::int64_t grown = 0;            // at most at any step of the measured ones, beyond all that
   std::int64_t warm_up_allowed = 0;  // ... for the code of kernels, which drivers load at their first launch
-  std::int64_t grown_allowed = 0;    // nothing on a GPU; on a CPU what the host keeps of answers
+  std::int64_t grown_allowed = 0;    // what was set aside for graphs; on a CPU what the host keeps of answers
 };
 
 /// From a request's submission to its first token, in milliseconds, over all rounds.

@@ -181,6 +181,11 @@ void Runner::open_graphs(const Config& config) {
   graphs_ = std::make_unique<GraphCache>(*backend_.get(), all ? config.scheduler.graphs : 0);
 }
 
+std::int64_t Runner::graph_bytes() const {
+  constexpr std::int64_t kLayerBytes = 16 << 10;  // some 17 launches; measured with `bench loops --burst`
+  return std::int64_t{graphs_->capacity()} * spec_.layers * kLayerBytes;
+}
+
 PassContext Runner::context() {
   return {*attention_.get(), sparse_active_ ? sparse_.get() : nullptr, workspace_, sparse_workspace_, kv_, groups_,
           *graphs_};
@@ -190,8 +195,9 @@ Status Runner::size_pool(const Config& config) {
   std::size_t total = 0, free = 0;
   TESSERA_TRY(backend_->memory(&total, &free));
   const KvShape shape = kv_shape(spec_);
+  const std::int64_t left = std::max<std::int64_t>(static_cast<std::int64_t>(free) - graph_bytes(), 0);
   const auto affordable =
-      static_cast<std::int64_t>(static_cast<double>(free) * config.cache.memory_fraction) / page_bytes(shape);
+      static_cast<std::int64_t>(static_cast<double>(left) * config.cache.memory_fraction) / page_bytes(shape);
   const std::int64_t wanted =
       config.cache.pages > 0 ? config.cache.pages : std::int64_t{limits_.max_pages} * spec_.loops;
   if (config.cache.pages > affordable)

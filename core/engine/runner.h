@@ -56,6 +56,8 @@ class Runner {
   std::int32_t num_pages() const { return kv_.num_pages; }
   const sdk::KvView& kv() const { return kv_; }
   std::size_t weight_bytes() const { return decoder_->weight_bytes(); }
+  /// Set aside when the KV pool is sized, for what the device keeps of recorded passes.
+  std::int64_t graph_bytes() const;
   GraphCache& graphs() { return *graphs_; }
   const GraphCache& graphs() const { return *graphs_; }
   const sdk::StepLimits& limits() const { return limits_; }

@@ -8,7 +8,7 @@ namespace tessera_cuda {
 namespace {
 
 constexpr int kMostWarps = 4;          // of a block: neighbouring panels
-constexpr int kStep = 32;              // inputs whose weights are asked for together: 2 or 4 KiB
+constexpr int kBatch = 4;              // chunks of 32 outputs that are asked for together: 2 KiB
 constexpr int kFlat = 16, kDeep = 32;  // chunks under way
 
 /// The rows of a block's tile in one segment; two take turns.
@@ -38,26 +38,24 @@ __device__ __forceinline__ void widen(const uint4& chunk, float4 (&out)[2]) {
   out[1] = {low_bf16(chunk.z), high_bf16(chunk.z), low_bf16(chunk.w), high_bf16(chunk.w)};
 }
 
-/// Inputs of all rows in registers: `kGroup` quads of each. The next ones are read while these are used, because a warp
-/// is often alone on its scheduler.
-template <int Rows>
-struct Held {
-  static constexpr int kGroup = 8 / Rows;
-  float4 x[kGroup][Rows];
-
-  __device__ __forceinline__ void read(const Inputs<Rows>& inputs, int k) {
+/// Continues the chains of all rows by one chunk of the weight; `x` are the inputs that it begins at.
+template <class Weight, int Rows>
+__device__ __forceinline__ void advance(const uint4& chunk, const float* x, float (&chain)[Rows]) {
+  constexpr int kQuads = kChunk<Weight> / 4;
+  float4 w[kQuads];
+  widen(chunk, w);
 #pragma unroll
-    for (int quad = 0; quad < kGroup; ++quad)
+  for (int q = 0; q < kQuads; ++q)
 #pragma unroll
-      for (int row = 0; row < Rows; ++row) x[quad][row] = *reinterpret_cast<const float4*>(&inputs[row][k + quad * 4]);
-  }
-};
+    for (int row = 0; row < Rows; ++row)
+      chain[row] = advance_chain(chain[row], *reinterpret_cast<const float4*>(x + row * kSegment + q * 4), w[q]);
+}
 
 /// The chunks of one panel on their way through shared memory. A lane reads what it copied itself, so that nobody waits
-/// for anybody. `Depth` chunks are under way, those of kStep inputs in a group of copies.
+/// for anybody. `Depth` chunks are under way, kBatch of them in a group of copies.
 template <class Weight, int Depth>
 struct Ring {
-  static constexpr int kBatch = kStep / kChunk<Weight>, kGroups = Depth / kBatch;
+  static constexpr int kGroups = Depth / kBatch;
   uint4* slots;         // of this lane, kPanel apart
   const uint4* source;  // of this lane; the next chunk to ask for
   int left;             // chunks not asked for yet
@@ -89,28 +87,14 @@ struct Ring {
 template <class Weight, int Rows, int Depth>
 __device__ __forceinline__ void run_segment(Ring<Weight, Depth>& ring, const Inputs<Rows>& x, int inputs,
                                             float (&chain)[Rows]) {
-  constexpr int kGroup = Held<Rows>::kGroup, kChunkQuads = kChunk<Weight> / 4;
-  Held<Rows> held[2];
-  held[0].read(x, 0);
+  constexpr int kStep = kChunk<Weight>;
 #pragma unroll
   for (float& sum : chain) sum = 0.0f;
-  for (int k = 0; k < inputs; k += kStep)
+  for (int k = 0; k < inputs; k += kBatch * kStep)
     ring.next([&](const uint4* chunks) {
-      float4 w[kStep / 4];
 #pragma unroll
-      for (int i = 0; i < kStep / kChunk<Weight>; ++i)
-        widen(chunks[i * kPanel], *reinterpret_cast<float4(*)[kChunkQuads]>(&w[i * kChunkQuads]));
-#pragma unroll
-      for (int quad = 0; quad < kStep / 4; quad += kGroup) {
-        const Held<Rows>& now = held[quad / kGroup % 2];
-        held[(quad / kGroup + 1) % 2].read(x, min(k + (quad + kGroup) * 4, kSegment - kGroup * 4));
-#pragma unroll
-        for (int i = 0; i < kGroup; ++i)
-          if (k + (quad + i) * 4 < inputs)
-#pragma unroll
-            for (int row = 0; row < Rows; ++row) chain[row] = advance_chain(chain[row], now.x[i][row], w[quad + i]);
-      }
-      if constexpr (kStep / 4 / kGroup % 2 == 1) held[0] = held[1];
+      for (int i = 0; i < kBatch; ++i)
+        if (k + i * kStep < inputs) advance<Weight, Rows>(chunks[i * kPanel], &x[0][k + i * kStep], chain);
     });
 }
 
