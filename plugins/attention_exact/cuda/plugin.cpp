@@ -46,6 +46,7 @@ class ExactAttention final : public sdk::Attention {
     const char* name = nullptr;
     status = host.option_text("variant", "auto", &name);
     if (status.ok() && !parse_variant(name, &variant_)) status = host.refuse("variant", kVariantGrammar);
+    if (status.ok()) status = host.option_int("stream_units", 0, 0, 1 << 30, &stream_units_);
   }
   virtual ~ExactAttention() {
     for (void* block : blocks_) cudaFree(block);
@@ -67,7 +68,7 @@ class ExactAttention final : public sdk::Attention {
   Status bind_segments(std::size_t& workspace_bytes);
   Status bind_tiled(std::size_t& workspace_bytes);
   Status plan_segments(const sdk::PackedRows& rows);
-  Status plan_stream(const sdk::PackedRows& rows);
+  void plan_stream(const sdk::PackedRows& rows);
   UnitCounts count_units(const sdk::PackedRows& rows, std::int32_t pairs) const;
   StepArgs bare_args() const;
   StepArgs step_args(const sdk::AttentionArgs& args) const;
@@ -93,6 +94,7 @@ class ExactAttention final : public sdk::Attention {
   std::uint32_t* arrivals_ = nullptr;
   std::int64_t most_units_ = 0;     // of a step
   std::int32_t most_regions_ = 0;   // of kManyPairs
+  std::int64_t stream_units_ = 0;   // of a step of few rows: from so many on they are streamed (option; 0 = chosen)
   std::int32_t most_streamed_ = 0;  // units of one launch of the stream kernels
   std::int32_t resident_ = 0;       // blocks that run at the same time
   bool overlap_ = false;            // see UnitRange
@@ -155,6 +157,7 @@ Status ExactAttention::bind_segments(std::size_t& workspace_bytes) {
   if (!status.ok()) return status;
   overlap_ = major >= 9;
   resident_ = 2 * processors;
+  if (stream_units_ == 0) stream_units_ = 3 * processors * (shape_.head_dim <= 64 ? 2 : 1);  // docs/benchmarks.md
   // Of the smaller tiles there are the most. Every slice may have one that is not full.
   const std::int32_t tiles = limits_.max_slices + ceil_div(limits_.max_rows, kFewPairs / group_);
   const std::int32_t segments = segments_of(limits_.max_context);
@@ -191,13 +194,15 @@ Status ExactAttention::plan(const sdk::PackedRows& rows) noexcept {
     }
     short_ = segments_ && max_length_ <= kShort && rows.num_rows * shape_.num_q_heads <= kFewWarps * resident_;
     stream_ = segments_ && max_length_ > sdk::kAttentionSegment && max_rows_ * group_ <= kStreamPairs;
-    if (stream_) return plan_stream(rows);
+    if (stream_) plan_stream(rows);
+    if (stream_) return {};
     return segments_ && !short_ ? plan_segments(rows) : Status{};
   });
 }
 
-/// Cuts the units into launches whose scores fit the workspace; those of a slice's head stay together.
-Status ExactAttention::plan_stream(const sdk::PackedRows& rows) {
+/// Cuts the units into launches whose scores fit the workspace; those of a slice's head stay together. Few units are
+/// not streamed: a block that stages its keys has all of them under way at once, and is done sooner.
+void ExactAttention::plan_stream(const sdk::PackedRows& rows) {
   for (pairs_ = 1; pairs_ < max_rows_ * group_;) pairs_ *= 2;
   streamed_.assign(1, {0, 0});
   for (std::int32_t s = 0; s < rows.num_slices; ++s) {
@@ -208,8 +213,8 @@ Status ExactAttention::plan_stream(const sdk::PackedRows& rows) {
       streamed_.back().blocks += segments;
     }
   }
+  stream_ = streamed_.size() > 1 || streamed_[0].blocks >= stream_units_;
   if (streamed_.size() == 1) streamed_[0].blocks = std::min(sdk::launch_bucket(streamed_[0].blocks), most_streamed_);
-  return {};
 }
 
 UnitCounts ExactAttention::count_units(const sdk::PackedRows& rows, std::int32_t pairs) const {

@@ -9,6 +9,12 @@ namespace {
 
 constexpr std::int32_t kLayers = 2, kLayer = 1;
 
+/// A plugin and its options.
+struct Plugin {
+  const char* name = "attention_reference";
+  std::vector<tessera::PluginOption> options{};
+};
+
 struct Heads {
   std::int32_t query, key_value, dim;
 };
@@ -16,7 +22,7 @@ struct Heads {
 std::size_t size_of(std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); }
 
 /// Attention of all rows; with `scores`, the emitted scores of visible positions follow the output.
-std::vector<float> attend(const Side& side, const char* name, const Heads& heads, const Step& step, bool scores) {
+std::vector<float> attend(const Side& side, const Plugin& plugin, const Heads& heads, const Step& step, bool scores) {
   constexpr std::uint64_t kSeed = 51;
   tessera::Random random(kSeed);
   const auto rows = static_cast<std::int32_t>(step.tokens.size());
@@ -26,7 +32,8 @@ std::vector<float> attend(const Side& side, const char* name, const Heads& heads
   const std::vector<float> q = random_floats(random, static_cast<std::size_t>(rows) * width, 2.0f);
   void* workspace = nullptr;
   const auto attention =
-      side.attention(name, {kLayers, heads.query, heads.key_value, heads.dim, 0.11f, sdk::DType::f32}, &workspace);
+      side.attention(plugin.name, {kLayers, heads.query, heads.key_value, heads.dim, 0.11f, sdk::DType::f32},
+                     &workspace, plugin.options);
   sdk::PackedRows device{};
   REQUIRE(side->begin_step(step.view(), &device).ok());
   REQUIRE(attention->plan(step.view()).ok());
@@ -47,13 +54,12 @@ std::vector<float> attend(const Side& side, const char* name, const Heads& heads
   return result;
 }
 
-void check_attention(const Heads& heads, const Step& step, bool scores, const char* name = "attention_reference") {
+void check_attention(const Heads& heads, const Step& step, bool scores, const Plugin& plugin = {}) {
   CAPTURE(heads.query);
   CAPTURE(heads.key_value);
   CAPTURE(heads.dim);
   const Side cpu("cpu"), cuda("cuda");
-  CHECK(differing(attend(cuda, name, heads, step, scores), attend(cpu, "attention_reference", heads, step, scores)) ==
-        0);
+  CHECK(differing(attend(cuda, plugin, heads, step, scores), attend(cpu, {}, heads, step, scores)) == 0);
 }
 
 Step ragged_step() {
@@ -93,13 +99,15 @@ TEST_CASE("CUDA exact attention over few rows of long histories has the referenc
   Step decode, rounds;
   for (const std::int32_t position : {3, 255, 256, 300, 511, 512, 1023, 2047, 3000}) decode.add(position, 1);
   for (const std::int32_t position : {0, 253, 300, 510, 1020, 2046}) rounds.add(position, 4);  // across segments
-  for (const std::int32_t dim : {32, 64, 96, 128}) {
-    for (const Heads& heads :
-         {Heads{3, 3, dim}, Heads{4, 2, dim}, Heads{6, 2, dim}, Heads{4, 1, dim}, Heads{8, 1, dim}})
-      check_attention(heads, decode, true, "attention_exact");
-    check_attention({2, 2, dim}, rounds, true, "attention_exact");
-    check_attention({4, 2, dim}, rounds, true, "attention_exact");
-  }
+  const Plugin streamed{"attention_exact", {{"stream_units", "1", {"test", 0, 0}}}}, chosen{"attention_exact"};
+  for (const std::int32_t dim : {32, 64, 96, 128})
+    for (const Plugin& plugin : {streamed, chosen}) {
+      for (const Heads& heads :
+           {Heads{3, 3, dim}, Heads{4, 2, dim}, Heads{6, 2, dim}, Heads{4, 1, dim}, Heads{8, 1, dim}})
+        check_attention(heads, decode, true, plugin);
+      check_attention({2, 2, dim}, rounds, true, plugin);
+      check_attention({4, 2, dim}, rounds, true, plugin);
+    }
 }
 
 TEST_CASE("CUDA exact attention has room for every step within its limits, whatever the head ratio") {

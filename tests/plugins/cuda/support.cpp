@@ -31,8 +31,9 @@ Side::Side(const char* name) {
   REQUIRE_MESSAGE(bound.ok(), bound.message);
 }
 
-tessera::PluginPtr<sdk::Attention> Side::unbound(const char* name) const {
-  const PluginConfig config{.name = name, .path = {}, .options = {}, .where = {}};
+tessera::PluginPtr<sdk::Attention> Side::unbound(const char* name,
+                                                 const std::vector<tessera::PluginOption>& options) const {
+  const PluginConfig config{.name = name, .path = {}, .options = options, .where = {}};
   auto attention = registry().create<sdk::Attention>(config, backend_->context().device);
   REQUIRE_MESSAGE(attention.ok(), attention.status().message);
   return std::move(*attention);
@@ -46,9 +47,9 @@ tessera::PluginPtr<sdk::SparseDecode> Side::sparse(const char* name,
   return std::move(*sparse);
 }
 
-tessera::PluginPtr<sdk::Attention> Side::attention(const char* name, const sdk::AttentionShape& shape,
-                                                   void** workspace) const {
-  auto attention = unbound(name);
+tessera::PluginPtr<sdk::Attention> Side::attention(const char* name, const sdk::AttentionShape& shape, void** workspace,
+                                                   const std::vector<tessera::PluginOption>& options) const {
+  auto attention = unbound(name, options);
   std::size_t bytes = 0;
   const sdk::Status bound = attention->bind(shape, kLimits, backend_->context(), bytes);
   REQUIRE_MESSAGE(bound.ok(), bound.message);

@@ -25,10 +25,11 @@ class Side {
   explicit Side(const char* name);  // "cpu" or "cuda"
 
   sdk::Backend* operator->() const { return backend_.get(); }
-  tessera::PluginPtr<sdk::Attention> attention(const char* name, const sdk::AttentionShape& shape,
-                                               void** workspace) const;
+  tessera::PluginPtr<sdk::Attention> attention(const char* name, const sdk::AttentionShape& shape, void** workspace,
+                                               const std::vector<tessera::PluginOption>& options = {}) const;
   /// Created, not bound.
-  tessera::PluginPtr<sdk::Attention> unbound(const char* name) const;
+  tessera::PluginPtr<sdk::Attention> unbound(const char* name,
+                                             const std::vector<tessera::PluginOption>& options = {}) const;
   tessera::PluginPtr<sdk::SparseDecode> sparse(const char* name,
                                                const std::vector<tessera::PluginOption>& options) const;
 
