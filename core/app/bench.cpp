@@ -24,15 +24,6 @@ struct Options {
   bool json = false;
 };
 
-/// A backend of the kind under test, for its roof.
-Result<PluginPtr<sdk::Backend>> open_backend(const Config& config, Registry& registry) {
-  auto backend = registry.create<sdk::Backend>(config.backend, sdk::Device::any);
-  if (!backend.ok()) return backend.status();
-  TESSERA_TRY(
-      (*backend)->bind({.max_rows = 16, .max_slices = 16, .max_logit_rows = 16, .max_context = 16, .max_pages = 16}));
-  return backend;
-}
-
 int run(const Options& options) {
   auto config = options.config.load();
   if (!config.ok()) return report(config.status());

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "base/progress.h"
+#include "bench/roof.h"
 #include "bench/sparse_config.h"
 #include "cache/kv_pool.h"
 #include "engine/engine.h"
@@ -216,14 +217,6 @@ Result<Answers> run_row(const Config& config, Registry& registry, const BurstOpt
                 .grown = std::max<std::int64_t>(most_held - std::max(*loaded, warm->most_held), 0)};
   allow(runner, row.memory);
   return answers;
-}
-
-Result<PluginPtr<sdk::Backend>> open_backend(const Config& config, Registry& registry) {
-  auto backend = registry.create<sdk::Backend>(config.backend, sdk::Device::any);
-  if (!backend.ok()) return backend.status();
-  TESSERA_TRY(
-      (*backend)->bind({.max_rows = 16, .max_slices = 16, .max_logit_rows = 16, .max_context = 16, .max_pages = 16}));
-  return backend;
 }
 
 std::vector<BurstRow> rows_of(const BurstOptions& options, const BurstShape& shape) {

@@ -119,6 +119,14 @@ Roof measure_roof(sdk::Backend& backend) {
   return {0, ceilings.flops, ceilings.bytes_per_second};
 }
 
+Result<PluginPtr<sdk::Backend>> open_backend(const Config& config, Registry& registry) {
+  auto backend = registry.create<sdk::Backend>(config.backend, sdk::Device::any);
+  if (!backend.ok()) return backend.status();
+  TESSERA_TRY(
+      (*backend)->bind({.max_rows = 16, .max_slices = 16, .max_logit_rows = 16, .max_context = 16, .max_pages = 16}));
+  return backend;
+}
+
 Roof better_of(const Roof& a, const Roof& b) {
   return {a.threads, std::max(a.flops, b.flops), std::max(a.bytes_per_second, b.bytes_per_second)};
 }

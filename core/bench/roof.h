@@ -2,6 +2,8 @@
 #pragma once
 #include <string>
 
+#include "config/config.h"
+#include "registry/registry.h"
 #include "tessera/sdk/backend.h"
 
 namespace tessera {
@@ -12,6 +14,8 @@ struct Roof {
   double bytes_per_second;  // reading more than any cache holds
 };
 
+/// A backend of the kind under test with room for next to nothing: for its roof, or what its driver holds.
+Result<PluginPtr<sdk::Backend>> open_backend(const Config& config, Registry& registry);
 /// Of the device a backend computes on. Takes about a second.
 Roof measure_roof(sdk::Backend& backend);
 /// Clocks and neighbours change: the better of two.

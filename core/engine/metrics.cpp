@@ -79,7 +79,8 @@ struct Metrics::Impl {
   prometheus::Gauge& graphs = gauge("tessera_graphs", "Recorded passes that are kept");
   prometheus::Gauge& graphs_recorded = gauge("tessera_graphs_recorded", "Passes recorded so far");
   prometheus::Gauge& fallbacks =
-      gauge("tessera_attention_fallbacks", "Attention calls that a slower kernel than the one asked for served");
+      gauge("tessera_attention_fallbacks",
+            "Attention calls, launched or recorded, that a slower kernel than the one asked for served");
 };
 
 Metrics::Metrics() : impl_(std::make_unique<Impl>()) {
