@@ -19,3 +19,4 @@ fi
 python3 generate.py --tokenizer "$out" --out "$out/data" --mix "$mix" --workers "${WORKERS:-14}" --rows "${ROWS:-18000}" \
   --heldout "$out/heldout.jsonl"
 python3 train.py --model "$model" --data "$out/data" --out "$out" "$@"
+(cd "$out" && sha256sum model.safetensors > SHA256SUMS) # what loading holds the weights to
