@@ -42,9 +42,9 @@ bool GraphCache::seen(const GraphKey& key) {
 }
 
 Status GraphCache::record(const GraphKey& key, const std::function<Status()>& enqueue, std::uint64_t& id) {
-  TESSERA_TRY(backend_.capture_begin());
-  const Status launched = enqueue();
-  const Status ended = backend_.capture_end(&id);
+  const Status begun = backend_.capture_begin();
+  const Status launched = begun.ok() ? enqueue() : Status{};
+  const Status ended = begun.ok() ? backend_.capture_end(&id) : begun;
   if (!launched.ok()) {
     if (ended.ok()) (void)backend_.forget(id);
     return launched;
