@@ -3,14 +3,14 @@
 #
 #   tools/gpu_suite.sh TESSERA OUT [STEP...]    TESSERA: the command (a build's or a bundle's); OUT: a folder for results
 #
-# Steps: check, models, sanitize, bench; all of them when none is named. Every step writes OUT/<name>.json or .txt and
+# Steps: check, models, looped, sanitize, bench; all of them when none is named. Every step writes OUT/<name>.json or .txt and
 # ends with a line "ok" or "FAILED"; the exit status is the number of failed commands. COMMIT names the sources.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 tessera=$1 out=$2
 shift 2
 steps=("$@")
-((${#steps[@]} > 0)) || steps=(check models sanitize bench)
+((${#steps[@]} > 0)) || steps=(check models looped sanitize bench)
 mkdir -p "$out"
 failed=0
 
@@ -57,10 +57,25 @@ for step in "${steps[@]}"; do
       run logits same_logits
       run check_all "$tessera" check all --device cuda
       ;;
+    looped)
+      sparse=(--set sparse_decode.name=loop_reference --set sparse_decode.options.retention=0.1)
+      pages=(--set sparse_decode.name=page_topk --set sparse_decode.options.budget=64)
+      run looped_check_all "$tessera" check all --device cuda --model models/tessera-looped
+      run looped_check_all_0.1 "$tessera" check all --device cuda --model models/tessera-looped "${sparse[@]}"
+      run check_page_topk "$tessera" check all --device cuda "${pages[@]}"
+      run bench_sparse "$tessera" bench sparse --device cuda "${sparse[@]}" --json "$out/bench_sparse.json"
+      run bench_loops "$tessera" bench loops --device cuda "${sparse[@]}" --json "$out/bench_loops.json"
+      run burst "$tessera" bench loops --device cuda --burst 64x256 --rounds 1 --json "$out/burst.json"
+      ;;
     sanitize)
+      # Larger cases take tools like these minutes each.
+      for suite in sparse speculative graphs; do
+        run "memcheck_$suite" compute-sanitizer --tool memcheck --error-exitcode 9 "$tessera" check "$suite" --device cuda \
+          --model models/tessera-looped --set sparse_decode.name=loop_reference --set sparse_decode.options.retention=0.1
+      done
       for tool in memcheck racecheck initcheck synccheck; do
         run "$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$tessera" check attention --device cuda \
-          --fuzz 0 --variant auto,exact-q4-k64,exact-q2-k32-hybrid-cache,q2-k32
+          --fuzz 0 --most-pairs 1000 --variant auto,exact-q4-k64,exact-q2-k32-hybrid-cache,q2-k32
       done
       ;;
     bench)
@@ -73,7 +88,7 @@ for step in "${steps[@]}"; do
       done
       ;;
     *)
-      echo "unknown step '$step'; wanted check, models, sanitize or bench" >&2
+      echo "unknown step '$step'; wanted check, models, looped, sanitize or bench" >&2
       exit 2
       ;;
   esac
