@@ -29,8 +29,9 @@ struct StepResult {
   std::vector<float> logits;          // [answered rows][vocab]
   std::vector<std::size_t> answered;  // indices of the plan's slices that left and want logits: num_answers() rows each
   std::vector<ExitOutcome> exits;     // of the slices with an exit rule
-  std::vector<float> masses;          // see PassAnswer; of every kMassSteps-th step that captures rows
-  std::int32_t heads = 0;             // of the model: the last extent of masses
+  std::vector<float>
+      masses;              // see PassAnswer; of every 64th step that captures rows, or of all of them (RunnerOptions)
+  std::int32_t heads = 0;  // of the model: the last extent of masses
 };
 
 /// Hidden states after the final norm, for each loop those of all rows in turn: [rows][hidden].

@@ -36,6 +36,18 @@ std::unique_ptr<Decoder> load(RecordingBackend& backend) {
   return std::move(*decoder);
 }
 
+/// Records that it recorded.
+struct GraphBackend final : RecordingBackend {
+  virtual ~GraphBackend() = default;
+  sdk::Status capture_begin() noexcept override { return {}; }
+  sdk::Status capture_end(std::uint64_t* graph) noexcept override {
+    *graph = ++graphs;
+    return {};
+  }
+  sdk::Status replay(std::uint64_t) noexcept override { return {}; }
+  std::uint64_t graphs = 0;
+};
+
 struct Attention final : sdk::Attention {
   explicit Attention(std::vector<std::string>& log) : calls(log) {}
   virtual ~Attention() = default;
@@ -44,6 +56,8 @@ struct Attention final : sdk::Attention {
     return {};
   }
   sdk::Status plan(const sdk::PackedRows&) noexcept override { return {}; }
+  std::uint64_t topology() const noexcept override { return number; }
+  std::uint64_t number = 0;
   sdk::Status run(const sdk::AttentionArgs&, const sdk::DeviceContext&) noexcept override {
     calls.emplace_back("attend");
     return {};
@@ -64,6 +78,8 @@ struct Sparse final : sdk::SparseDecode {
     for (std::int32_t row = 0; row < rows.num_rows; ++row) planned.push_back({mode, rows.positions[row]});
     return {};
   }
+  std::uint64_t topology(sdk::RowMode) const noexcept override { return number; }
+  std::uint64_t number = 0;
   sdk::Status capture(const sdk::SparseArgs&, const sdk::DeviceContext&) noexcept override {
     calls.emplace_back("capture");
     return {};
@@ -123,6 +139,51 @@ TEST_CASE("a step without answers reads nothing back") {
   REQUIRE(decoder->forward({attention, &sparse, nullptr, nullptr, kv, groups, graphs}, rows, false, answer).ok());
   CHECK(std::count(backend.calls.begin(), backend.calls.end(), "download") == 0);
   CHECK(backend.calls.back() == "gather");
+}
+
+TEST_CASE("a recorded step is replayed for other positions and pages, and never for another mode, count or topology") {
+  GraphBackend backend;
+  const auto decoder = load(backend);
+  Attention attention(backend.calls);
+  Sparse sparse(backend.calls);
+  attention.number = sparse.number = 7;
+  GraphCache graphs(backend, 16);
+  const sdk::KvView kv{};
+  const std::int32_t tokens[] = {1, 2}, zeros[] = {0, 0}, ones[] = {0, 1}, places[] = {0, 1};
+  /// Two rows: of one slice, or of one each.
+  const auto forward = [&](sdk::RowMode mode, std::int32_t position, std::int32_t page, bool one_slice,
+                           std::int32_t answers) {
+    const std::int32_t positions[] = {position, position + 1}, pages[] = {page, page + 1};
+    const sdk::Slice slices[] = {{0, one_slice ? 2 : 1, position, 1, 0, 1}, {1, 1, position + 1, 1, 1, 1}};
+    const sdk::PackedRows rows{2,     one_slice ? 1 : 2, tokens, positions, one_slice ? zeros : ones, slices, pages, 2,
+                               zeros, answers,           places, places};
+    const std::vector<RowGroup> groups{{mode, 0, 2, 0, one_slice ? 1 : 2}};
+    PassAnswer answer;
+    REQUIRE(decoder->forward({attention, &sparse, nullptr, nullptr, kv, groups, graphs}, rows, false, answer).ok());
+  };
+  const auto recorded = [&](auto&&... how) {  // by coming twice
+    const std::uint64_t before = backend.graphs;
+    for (int i = 0; i < 2; ++i) forward(how...);
+    return backend.graphs - before;
+  };
+  using enum sdk::RowMode;
+  CHECK(recorded(dense, 40, 3, false, 1) == 1);
+  CHECK(recorded(dense, 1900, 20, false, 1) == 0);  // the same launches
+  CHECK(graphs.stats().replayed == 3);
+  CHECK(recorded(dense, 40, 3, true, 1) == 1);
+  CHECK(recorded(dense, 40, 3, false, 0) == 1);
+  CHECK(recorded(capture, 40, 3, false, 1) == 1);
+  CHECK(recorded(consume, 40, 3, false, 1) == 1);
+  attention.number = 8;
+  CHECK(recorded(dense, 40, 3, false, 1) == 1);
+  CHECK(recorded(capture, 40, 3, false, 1) == 1);
+  CHECK(recorded(consume, 40, 3, false, 1) == 0);  // no attention runs
+  sparse.number = 9;
+  CHECK(recorded(capture, 40, 3, false, 1) == 1);
+  CHECK(recorded(consume, 40, 3, false, 1) == 1);
+  attention.number = 0;  // unknown
+  CHECK(recorded(dense, 40, 3, false, 1) == 0);
+  CHECK(recorded(capture, 40, 3, false, 1) == 0);
 }
 
 TEST_CASE("rotary tables are f64 values rounded once, also of a model whose weights are bf16") {
