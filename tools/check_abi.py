@@ -13,7 +13,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HEADERS = ROOT / "core/sdk/include/tessera/sdk"
 LOCK = ROOT / "core/sdk/abi.lock"
-INTERFACES = ("abi", "attention", "backend", "batch", "device", "frontend", "host", "http", "kv", "protocol", "sparse_decode", "status", "tensor")
+INTERFACES = ("abi", "attention", "backend", "batch", "device", "frontend", "host", "http", "kv", "protocol", "rounds", "sparse_decode", "status", "tensor")
 
 
 def declarations(text):

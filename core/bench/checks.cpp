@@ -212,6 +212,7 @@ Result<std::vector<CheckRow>> run_checks(const Config& config, Registry& registr
   wide.scheduler.max_batch = std::max(wide.scheduler.max_batch, 16);
   wide.scheduler.step_tokens = std::max(wide.scheduler.step_tokens, 1024);
   wide.scheduler.max_queue = std::max(wide.scheduler.max_queue, 64);
+  wide.speculation.rounds_in_flight = 1;  // rounds on the device have runners of their own (checks_flights.cpp)
   Config roomy = wide;
   if (roomy.speculation.kind == "none") roomy.speculation.kind = "prompt_lookup";
   roomy.speculation.draft_tokens = std::max(roomy.speculation.draft_tokens, kMostDrafts);

@@ -13,6 +13,7 @@ void compare(const Trace& wanted, const Trace& found, std::size_t vocab, CheckRo
       ++row.differing_tokens;
       return;  // what follows a different token is another text
     }
+    if (!found.seen[i]) continue;  // its logits stayed on the device
     std::int64_t bits = 0;
     for (std::size_t k = i * vocab; k < (i + 1) * vocab; ++k)
       bits +=

@@ -49,5 +49,7 @@ Status check_loops(CheckBench& bench);
 Status check_sparse(CheckBench& bench);
 Status check_speculative(CheckBench& bench);
 Status check_graphs(CheckBench& bench);
+/// Part of the suite `speculative`.
+Status check_flights(CheckBench& bench);
 
 }  // namespace tessera

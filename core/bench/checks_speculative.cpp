@@ -209,7 +209,8 @@ Status check_speculative(CheckBench& bench) {
   TESSERA_TRY(check_preempted(bench, requests, *wanted));
   TESSERA_TRY(check_stops(bench, requests, *wanted));
   TESSERA_TRY(check_rejection_sampling(bench, requests, *wanted));
-  return check_prefixes(bench, requests);
+  TESSERA_TRY(check_prefixes(bench, requests));
+  return check_flights(bench);
 }
 
 }  // namespace tessera

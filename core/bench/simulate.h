@@ -29,11 +29,13 @@ struct SimulationOptions {
   std::uint64_t packing_seed = 0;  // 0 = the plan's order, else slices are shuffled each step
   std::uint64_t draft_noise = 0;   // 0 = none, else a third of the drafted candidates are wrong
   Acceptance acceptance = Acceptance::exact;
+  bool round_logits = true;  // of rounds on the device: wait for each round and look at its logits
 };
 
 struct Trace {
   std::vector<std::int32_t> tokens;
-  std::vector<float> logits;  // [tokens][vocab]
+  std::vector<float> logits;  // [tokens][vocab]; zeros where they stayed on the device
+  std::vector<bool> seen;     // [tokens] whether they did not
 };
 
 struct Simulation {

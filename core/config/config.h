@@ -67,10 +67,11 @@ struct Config {
     std::int32_t crossover = 1;  // a decoded row that sees fewer positions is dense
   } sparse_decode;
   struct Speculation {
-    std::string kind = "none";         // none, self (looped models), prompt_lookup
-    std::int32_t draft_tokens = 3;     // candidates of a round
-    std::int32_t draft_loops = 2;      // of self: loops that draft them
-    std::string acceptance = "exact";  // exact: answers are the serial ones; rejection (docs/numerics.md)
+    std::string kind = "none";          // none, self (looped models), prompt_lookup
+    std::int32_t draft_tokens = 3;      // candidates of a round
+    std::int32_t draft_loops = 2;       // of self: loops that draft them
+    std::int32_t rounds_in_flight = 1;  // 2: the device draws greedy tokens itself and the host waits for neither
+    std::string acceptance = "exact";   // exact: answers are the serial ones; rejection (docs/numerics.md)
     Where where;
   } speculation;
   std::vector<PluginConfig> protocols{{.name = "openai", .path = {}, .options = {}, .where = {}}};

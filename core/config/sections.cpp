@@ -92,15 +92,6 @@ auto one_of(std::vector<std::string> choices) {
   };
 }
 
-Status set_rounds_in_flight(Config&, const Value& value) {
-  auto rounds = read_int(value, 1, 2);
-  if (!rounds.ok()) return rounds.status();
-  if (*rounds == 1) return {};
-  return fail(Code::unsupported,
-              "{}: two rounds in flight are not in this build yet; use speculation.rounds_in_flight: 1",
-              value.where.text());
-}
-
 Status set_listen(Config& config, const Value& value) {
   const auto wanted = [&] { return refuse(value, "HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080"); };
   if (!value.node.IsScalar()) return wanted();
@@ -273,7 +264,7 @@ std::vector<Section> make_table() {
         {"draft_tokens", integer(FIELD(speculation.draft_tokens), 1, 15)},
         {"draft_loops", integer(FIELD(speculation.draft_loops), 1, 15)},
         {"acceptance", with(FIELD(speculation.acceptance), one_of({"exact", "rejection"}))},
-        {"rounds_in_flight", set_rounds_in_flight}},
+        {"rounds_in_flight", integer(FIELD(speculation.rounds_in_flight), 1, 2)}},
        place(FIELD(speculation.where))},
       {"protocols", {}, set_protocols},
       {"server",

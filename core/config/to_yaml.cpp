@@ -76,6 +76,7 @@ std::string to_yaml(const Config& config) {
     text(out, "kind", config.speculation.kind);
     plain(out, "draft_tokens", config.speculation.draft_tokens);
     plain(out, "draft_loops", config.speculation.draft_loops);
+    plain(out, "rounds_in_flight", config.speculation.rounds_in_flight);
     text(out, "acceptance", config.speculation.acceptance);
   });
   out << YAML::Key << "protocols" << YAML::Value << YAML::BeginSeq;

@@ -6,10 +6,20 @@
 
 namespace tessera {
 
+namespace {
+
+bool greedy(const SamplingParams& sampling) { return sampling.temperature <= 0 || sampling.top_k == 1; }
+
+}  // namespace
+
+bool drawn_by_best(const SamplingParams& sampling, std::int32_t top_logprobs) {
+  return greedy(sampling) && top_logprobs < 0 && sampling.logit_bias.empty() && sampling.presence_penalty == 0 &&
+         sampling.frequency_penalty == 0 && sampling.repetition_penalty == 1;
+}
+
 DraftSource draft_source(Acceptance acceptance, const SchedulerLimits& limits, const SamplingParams& sampling,
                          const LoopParams& loops) {
-  const bool greedy = sampling.temperature <= 0 || sampling.top_k == 1;
-  if (acceptance == Acceptance::exact || greedy || !speculates(limits, loops)) return DraftSource::none;
+  if (acceptance == Acceptance::exact || greedy(sampling) || !speculates(limits, loops)) return DraftSource::none;
   return limits.draft_loops == 0 ? DraftSource::looked_up : DraftSource::first_loops;
 }
 

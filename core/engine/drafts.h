@@ -25,6 +25,9 @@ enum class DraftSource { none, looked_up, first_loops };
 DraftSource draft_source(Acceptance acceptance, const SchedulerLimits& limits, const SamplingParams& sampling,
                          const LoopParams& loops);
 
+/// Whether the token is the best of the row's own logits and nothing else of them is wanted.
+bool drawn_by_best(const SamplingParams& sampling, std::int32_t top_logprobs);
+
 /// Of one choice. Holds the distributions of one round at most: draft_tokens + 1 of them, 12 bytes for each token that
 /// the request's cuts leave.
 class RoundDrafts {

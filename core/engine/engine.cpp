@@ -42,7 +42,7 @@ Status Engine::submit(std::uint64_t ticket, Request request, sdk::EventSink& sin
   const DraftSource source = draft_source(acceptance_, limits_, request.sampling, request.loops);
   for (std::int32_t i = 0; i < request.num_choices; ++i)
     specs.push_back({next_sequence_ + static_cast<SequenceId>(i), request.prompt, request.max_tokens, request.loops,
-                     source == DraftSource::first_loops});
+                     source == DraftSource::first_loops, drawn_by_best(request.sampling, request.top_logprobs)});
   if (Status status = scheduler_.submit(specs); !status.ok()) {
     metrics_.request_refused();
     return status;
@@ -77,12 +77,31 @@ void Engine::cancel_all() {
 
 bool Engine::step() {
   const std::int64_t begin = now_ns();
-  const StepPlan plan = scheduler_.plan();
-  if (plan.empty() && plan.preempted.empty()) {
+  while (scheduler_.leaving() > 0) land_round();
+  if (scheduler_.in_flight() == limits_.rounds_in_flight && limits_.rounds_in_flight > 1) land_round();
+  const bool launched = !recalled_ && launch_round();
+  const bool stepped = run_step();
+  const bool landed = !stepped && !launched && !flights_.empty();
+  if (landed) land_round();
+  if (!stepped && !launched && !landed) {
     check(scheduler_.idle(), "nothing is planned while {} sequences wait and {} run", scheduler_.waiting(),
           scheduler_.running());
     return false;
   }
+  metrics_.step_seconds(static_cast<double>(now_ns() - begin) * 1e-9);
+  publish();
+  return true;
+}
+
+bool Engine::run_step() {
+  while (scheduler_.leaving() > 0) land_round();
+  const StepPlan plan = scheduler_.plan();
+  recalled_ = plan.recall;
+  if (plan.recall) {
+    land_all();
+    return true;
+  }
+  if (plan.empty() && plan.preempted.empty()) return false;
   announce_starts(plan);
   drop_preempted(plan);
   if (Status status = runner_->step(plan, result_); !status.ok()) {
@@ -100,6 +119,11 @@ bool Engine::step() {
     row += rows;
   }
   scheduler_.commit(plan, outcomes, result_.exits);
+  end_completed();
+  return true;
+}
+
+void Engine::end_completed() {
   for (auto next = jobs_.begin(); next != jobs_.end();) {
     Job& job = *(next++)->second;
     if (!job.failure.ok()) {
@@ -109,9 +133,6 @@ bool Engine::step() {
       end(job, sdk::EventKind::finished, nullptr);
     }
   }
-  metrics_.step_seconds(static_cast<double>(now_ns() - begin) * 1e-9);
-  publish();
-  return true;
 }
 
 void Engine::announce_starts(const StepPlan& plan) {
@@ -223,6 +244,7 @@ void Engine::end(Job& job, sdk::EventKind kind, const Status* status) {
 
 void Engine::fail_step(const StepPlan& plan, const Status& status) {
   log(LogLevel::error, "a step failed, its requests end: {}", status.message);
+  if (!flights_.empty()) fail_rounds(status);
   // Their rows may have been written half, and over the pages of those the step preempted. All others keep theirs.
   std::vector<SequenceId> touched = plan.preempted;
   for (const PlanSlice& slice : plan.slices) touched.push_back(slice.id);

@@ -1,6 +1,7 @@
 // The engine without threads: submit, cancel, step. One thread owns it (engine/service.h).
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -32,9 +33,10 @@ class Engine {
   Status submit(std::uint64_t ticket, Request request, sdk::EventSink& sink);
   /// Terminal: pages return now, a `cancelled` event is delivered. Unknown tickets are ignored.
   void cancel(std::uint64_t ticket);
-  /// One packed step. False when there is nothing to do.
+  /// One packed step of what the host draws for, and one more round in flight of what the device draws for itself.
+  /// False when there is nothing to do.
   bool step();
-  bool idle() const { return scheduler_.idle(); }
+  bool idle() const { return scheduler_.idle() && flights_.empty(); }
   const SchedulerStats& stats() const { return scheduler_.stats(); }
   const PagePool& pages() const { return pool_; }
   const ReferenceStore& references() const { return scheduler_.references(); }
@@ -62,6 +64,19 @@ class Engine {
     std::size_t choice;
   };
 
+  /// Plans, runs and commits. False when there was nothing to do.
+  bool run_step();
+  /// Ends the requests that a step or a round has completed.
+  void end_completed();
+  // Rounds on the device (flights.cpp).
+  /// Whether one was enqueued; a failure ends its requests.
+  bool launch_round();
+  /// Waits for the oldest round in flight and tells its requests.
+  void land_round();
+  void land_all();
+  RoundOutcome take_answer(const Place& place, SequenceId id, const sdk::RoundAnswer& answer);
+  /// Every round in flight is dropped unread, and its requests end.
+  void fail_rounds(const Status& status);
   void announce_starts(const StepPlan& plan);
   void drop_preempted(const StepPlan& plan);
   /// Samples one slice and tells its request; of a draft nobody else learns.
@@ -87,6 +102,8 @@ class Engine {
   SequenceId next_sequence_ = 1;
   SampleScratch scratch_;
   StepResult result_;
+  std::deque<RoundPlan> flights_;  // oldest first
+  bool recalled_ = false;          // the next step is planned before another round is launched
 };
 
 }  // namespace tessera

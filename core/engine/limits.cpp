@@ -21,6 +21,12 @@ Status check_speculation(const Config& config, const DecoderSpec& spec) {
     return fail(Code::invalid_argument, "{}: speculation drafts with {} loops, but the model has {}; {}", where,
                 draft_loops(config), spec.loops == 1 ? "one" : fmt::format("{}", spec.loops),
                 spec.loops == 1 ? "use speculation.kind: prompt_lookup" : "lower speculation.draft_loops");
+  if (rounds_in_flight(config) > 1 && config.speculation.kind != "self")
+    return fail(
+        Code::invalid_argument,
+        "{}: speculation.rounds_in_flight is {}, but the candidates of {} are looked up by the host, which must "
+        "know all tokens; use kind: self, or rounds_in_flight: 1",
+        where, rounds_in_flight(config), config.speculation.kind);
   const std::int32_t rows = config.scheduler.max_batch * (1 + draft_tokens(config));
   if (config.scheduler.step_tokens < rows)
     return fail(
@@ -32,6 +38,17 @@ Status check_speculation(const Config& config, const DecoderSpec& spec) {
 }
 
 }  // namespace
+
+std::int32_t rounds_in_flight(const Config& config) {
+  return config.speculation.kind == "none" ? 1 : config.speculation.rounds_in_flight;
+}
+
+RoundShape round_shape(const Config& config, const DecoderSpec& spec, std::int32_t capture_depth) {
+  return {.rows = draft_tokens(config) + 1,
+          .draft_loops = draft_loops(config),
+          .loops = spec.loops,
+          .capture_depth = capture_depth};
+}
 
 Acceptance acceptance_of(const Config& config) {
   return config.speculation.kind != "none" && config.speculation.acceptance == "rejection" ? Acceptance::rejection
@@ -66,6 +83,7 @@ SchedulerLimits scheduler_limits(const Config& config, const Runner& runner) {
           .sparse_tables = runner.sparse_tables(),
           .draft_tokens = draft_tokens(config),
           .draft_loops = draft_loops(config),
+          .rounds_in_flight = rounds_in_flight(config),
           .prefix_cache = config.cache.prefix_cache};
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
-#include <numeric>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -15,8 +14,6 @@
 
 namespace tessera {
 namespace {
-
-std::int32_t pages_for(std::int32_t positions) { return (positions + sdk::kPageSize - 1) / sdk::kPageSize; }
 
 KvShape kv_shape(const DecoderSpec& spec) { return {spec.layers, spec.kv_heads, spec.head_dim, sdk::DType::f32}; }
 
@@ -47,6 +44,9 @@ Digest model_digest(const std::filesystem::path& folder, const Digest& weights) 
 
 }  // namespace
 
+Runner::Runner() = default;
+Runner::~Runner() = default;
+
 Result<std::unique_ptr<Runner>> Runner::open(const Config& config, Registry& registry, const RunnerOptions& options) {
   std::unique_ptr<Runner> runner(new Runner());
   auto backend = registry.create<sdk::Backend>(config.backend, sdk::Device::any);
@@ -60,7 +60,10 @@ Result<std::unique_ptr<Runner>> Runner::open(const Config& config, Registry& reg
   if (Status status = runner->open_sparse(config, registry); !status.ok()) return status;
   if (Status status = runner->load_model(config, options); !status.ok()) return status;
   runner->open_graphs(config);
-  if (Status status = runner->size_pool(config); !status.ok()) return status;
+  runner->packer_ = std::make_unique<StepPacker>(runner->spec_.loops, runner->limits_,
+                                                 runner->sparse_active_ ? runner->sparse_.get() : nullptr);
+  TESSERA_TRY(runner->open_rounds(config));
+  TESSERA_TRY(runner->size_pool(config));
   if (Status status =
           probe_attention(*runner->backend_.get(), *runner->attention_.get(), runner->attention_.descriptor().name,
                           attention_shape(runner->spec_), runner->limits_, runner->kv_, runner->workspace_);
@@ -152,7 +155,8 @@ Status Runner::bind_sparse(const Config& config) {
                 config.sparse_decode.plugin.where.text(), name, spec_.loops);
   if (!sparse_tables_) TESSERA_TRY(check_references(config));
   std::size_t bytes = 0;
-  TESSERA_TRY(sparse_->bind(attention_shape(spec_), limits_, limits_.max_decode_rows, backend_->context(), bytes));
+  TESSERA_TRY(sparse_->bind(attention_shape(spec_), limits_, limits_.max_decode_rows * rounds_in_flight(config),
+                            backend_->context(), bytes));
   return bytes == 0 ? Status{} : backend_->allocate(bytes, &sparse_workspace_);
 }
 
@@ -181,13 +185,32 @@ void Runner::open_graphs(const Config& config) {
   graphs_ = std::make_unique<GraphCache>(*backend_.get(), all ? config.scheduler.graphs : 0);
 }
 
+Status Runner::open_rounds(const Config& config) {
+  if (rounds_in_flight(config) == 1) return {};
+  if (backend_->rounds() == nullptr)
+    return fail(Code::invalid_argument,
+                "{}: speculation.rounds_in_flight is {}, but backend {} cannot draw tokens on its device; use 1",
+                config.speculation.where.text(), config.speculation.rounds_in_flight, backend_.descriptor().name);
+  auto opened =
+      DeviceRounds::open(round_shape(config, spec_, capture_depth()), limits_, *decoder_, *backend_.get(), context());
+  if (!opened.ok()) return opened.status();
+  rounds_ = std::move(*opened);
+  return {};
+}
+
 std::int64_t Runner::graph_bytes() const {
   constexpr std::int64_t kLayerBytes = 16 << 10;  // some 17 launches; measured with `bench loops --burst`
-  return std::int64_t{graphs_->capacity()} * spec_.layers * kLayerBytes;
+  const std::int64_t passes = rounds_ ? rounds_->shape().passes() : 1;
+  return std::int64_t{graphs_->capacity()} * spec_.layers * kLayerBytes * passes;
 }
 
 PassContext Runner::context() {
-  return {*attention_.get(), sparse_active_ ? sparse_.get() : nullptr, workspace_, sparse_workspace_, kv_, groups_,
+  return {*attention_.get(),
+          sparse_active_ ? sparse_.get() : nullptr,
+          workspace_,
+          sparse_workspace_,
+          kv_,
+          packer_ ? packer_->groups() : std::span<const RowGroup>{},
           *graphs_};
 }
 
@@ -217,96 +240,15 @@ Status Runner::size_pool(const Config& config) {
   return {};
 }
 
-void Runner::order_slices(const StepPlan& plan) {
-  order_.resize(plan.slices.size());
-  std::iota(order_.begin(), order_.end(), std::size_t{0});
-  std::stable_sort(order_.begin(), order_.end(),
-                   [&](std::size_t a, std::size_t b) { return plan.slices[a].mode < plan.slices[b].mode; });
-}
-
-sdk::PackedRows Runner::pack(const StepPlan& plan, bool every_row) {
-  tokens_.clear(), positions_.clear(), row_slice_.clear(), pages_.clear(), logit_rows_.clear(), slices_.clear();
-  states_.clear(), references_.clear(), groups_.clear();
-  order_slices(plan);
-  for (const std::size_t index : order_) pack_slice(plan.slices[index], every_row);
-  check(std::ssize(tokens_) <= limits_.max_rows && std::ssize(pages_) <= limits_.max_pages,
-        "step of {} rows, {} pages exceeds the limits {}, {}", tokens_.size(), pages_.size(), limits_.max_rows,
-        limits_.max_pages);
-  if (!groups_.empty() && groups_.back().mode == sdk::RowMode::select) pack_kept();
-  const auto size = [](const auto& list) { return static_cast<std::int32_t>(list.size()); };
-  const sdk::PackedRows rows{.num_rows = size(tokens_),
-                             .num_slices = size(slices_),
-                             .tokens = tokens_.data(),
-                             .positions = positions_.data(),
-                             .row_slice = row_slice_.data(),
-                             .slices = slices_.data(),
-                             .pages = pages_.data(),
-                             .num_pages = size(pages_),
-                             .logit_rows = logit_rows_.data(),
-                             .num_logit_rows = size(logit_rows_),
-                             .states = spec_.loops > 1 ? states_.data() : nullptr,
-                             .references = sparse_active_ ? references_.data() : nullptr};
-  check(rows.num_logit_rows <= limits_.max_logit_rows, "step of {} logit rows exceeds the limit {}",
-        rows.num_logit_rows, limits_.max_logit_rows);
-  return rows;
-}
-
-void Runner::pack_slice(const PlanSlice& slice, bool every_row) {
-  const auto first = static_cast<std::int32_t>(tokens_.size());
-  const auto rows = static_cast<std::int32_t>(slice.tokens.size());
-  if (groups_.empty() || groups_.back().mode != slice.mode)
-    groups_.push_back({slice.mode, first, 0, static_cast<std::int32_t>(slices_.size()), 0});
-  RowGroup& group = groups_.back();
-  const auto blocks = std::ssize(slice.pages) / spec_.loops;
-  check(slice.depth >= 0 && slice.depth < spec_.loops && slice.first_position + rows <= blocks * sdk::kPageSize,
-        "a slice at depth {}, positions to {}, with {} pages for {} loops", slice.depth, slice.first_position + rows,
-        slice.pages.size(), spec_.loops);
-  slices_.push_back({first - group.first_row, rows, slice.first_position, slice.depth,
-                     static_cast<std::int32_t>(pages_.size()), static_cast<std::int32_t>(blocks)});
-  const auto table = slice.pages.begin() + slice.depth * blocks;
-  pages_.insert(pages_.end(), table, table + blocks);
-  for (std::int32_t i = 0; i < rows; ++i) {
-    const bool answers = slice.last_pass() && i >= rows - slice.num_answers();
-    if (every_row || answers || slice.exit) logit_rows_.push_back(first + i);
-    tokens_.push_back(slice.tokens[static_cast<std::size_t>(i)]);
-    positions_.push_back(slice.first_position + i);
-    row_slice_.push_back(group.num_slices);
-    states_.push_back(slice.states.empty() ? -1 : slice.states[static_cast<std::size_t>(i)]);
-    references_.push_back(slice.references.empty() ? -1 : slice.references[static_cast<std::size_t>(i)]);
-  }
-  group.num_rows += rows;
-  ++group.num_slices;
-}
-
-void Runner::pack_kept() {
-  RowGroup& group = groups_.back();
-  group.first_kept_row = static_cast<std::int32_t>(tokens_.size());
-  group.first_kept_slice = static_cast<std::int32_t>(slices_.size());
-  for (std::int32_t i = 0; i < group.num_rows; ++i) {
-    const std::int32_t position = positions_[static_cast<std::size_t>(group.first_row + i)];
-    const std::int32_t pages = sparse_->pages_kept(position), all = pages_for(position + 1);
-    check(group.num_slices == group.num_rows && pages >= 1 && pages <= all, "a row at {} selects {} of {} pages",
-          position, pages, all);
-    const std::int32_t last = (pages - 1) * sdk::kPageSize + position % sdk::kPageSize;
-    slices_.push_back({i, 1, last, 0, static_cast<std::int32_t>(pages_.size()), pages});
-    pages_.resize(pages_.size() + static_cast<std::size_t>(pages));
-    tokens_.push_back(0);
-    positions_.push_back(last);
-    row_slice_.push_back(i);
-    states_.push_back(-1);
-    references_.push_back(-1);
-  }
-}
-
 bool Runner::wants_masses() {
   constexpr std::int64_t kMassSteps = 64;
-  const bool captures =
-      std::any_of(groups_.begin(), groups_.end(), [](const RowGroup& g) { return g.mode == sdk::RowMode::capture; });
+  const bool captures = std::any_of(packer_->groups().begin(), packer_->groups().end(),
+                                    [](const RowGroup& g) { return g.mode == sdk::RowMode::capture; });
   return captures && (capturing_steps_++ % kMassSteps == 0 || masses_);
 }
 
 Status Runner::step(const StepPlan& plan, StepResult& result) {
-  const sdk::PackedRows rows = pack(plan, false);
+  const sdk::PackedRows rows = packer_->pack(plan, false);
   TESSERA_TRY(decoder_->forward(context(), rows, wants_masses(), answer_));
   judge(plan, result);
   result.masses = answer_.masses;
@@ -318,7 +260,7 @@ void Runner::judge(const StepPlan& plan, StepResult& result) {
   result.answered.clear(), result.exits.clear(), result.logits.clear();
   const auto vocab = static_cast<std::ptrdiff_t>(spec_.vocab);
   std::ptrdiff_t row = 0;
-  for (const std::size_t index : order_) {
+  for (const std::size_t index : packer_->order()) {
     const PlanSlice& slice = plan.slices[index];
     bool left = slice.last_pass();
     if (!slice.exit && !(left && slice.wants_logits)) continue;
@@ -339,7 +281,7 @@ Status Runner::copy_left(const StepPlan& plan, const StepResult& result) {
   if (spec_.loops == 1) return {};
   copies_.clear();
   auto exit = result.exits.begin();
-  for (const std::size_t index : order_) {
+  for (const std::size_t index : packer_->order()) {
     const PlanSlice& slice = plan.slices[index];
     const bool left = slice.exit ? (exit++)->left : slice.last_pass();
     if (!left) continue;
@@ -372,7 +314,7 @@ Status Runner::run(const StepPlan& plan, std::vector<float>& logits, bool every_
       if (last > 1 || states != nullptr)
         for (std::size_t i = 0; i < slice.tokens.size(); ++i) slice.states.push_back(state++);
     }
-    const sdk::PackedRows rows = pack(pass, every_row && depth + 1 == last);
+    const sdk::PackedRows rows = packer_->pack(pass, every_row && depth + 1 == last);
     TESSERA_TRY(decoder_->forward(context(), rows, false, answer_));
     if (states != nullptr) TESSERA_TRY(decoder_->read_states(state, (*states)[static_cast<std::size_t>(depth)]));
   }

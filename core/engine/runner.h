@@ -8,6 +8,8 @@
 #include "base/sha256.h"
 #include "base/status.h"
 #include "config/config.h"
+#include "engine/device_rounds.h"
+#include "engine/packer.h"
 #include "model/decoder.h"
 #include "registry/registry.h"
 #include "sched/scheduler.h"
@@ -41,6 +43,7 @@ using LoopStates = std::vector<std::vector<float>>;
 class Runner {
  public:
   static Result<std::unique_ptr<Runner>> open(const Config& config, Registry& registry, const RunnerOptions& options);
+  ~Runner();
 
   const DecoderSpec& spec() const { return decoder_->spec(); }
   Decoder& decoder() { return *decoder_; }
@@ -61,6 +64,8 @@ class Runner {
   std::int64_t graph_bytes() const;
   GraphCache& graphs() { return *graphs_; }
   const GraphCache& graphs() const { return *graphs_; }
+  /// Null unless the configuration lets rounds be in flight.
+  DeviceRounds* rounds() { return rounds_.get(); }
   const sdk::StepLimits& limits() const { return limits_; }
   /// Hex SHA-256 over everything an answer's bits depend on: version, model files, profile, backend, attention, sparse
   /// decoding, and speculation when its acceptance is rejection.
@@ -77,21 +82,17 @@ class Runner {
   const std::vector<float>& exits() const { return answer_.exits; }
 
  private:
-  Runner() = default;
+  Runner();
   Status load_model(const Config& config, const RunnerOptions& options);
   Status open_sparse(const Config& config, Registry& registry);
   Status bind_sparse(const Config& config);
   Status check_references(const Config& config);
   void open_graphs(const Config& config);
+  Status open_rounds(const Config& config);
   PassContext context();
   /// Of the packed step: whether its retained masses are fetched.
   bool wants_masses();
   Status size_pool(const Config& config);
-  void order_slices(const StepPlan& plan);
-  sdk::PackedRows pack(const StepPlan& plan, bool every_row);
-  void pack_slice(const PlanSlice& slice, bool every_row);
-  /// Selecting rows once more, each with room for its kept pages.
-  void pack_kept();
   /// Sorts the answers of rows that may leave from those of rows that did.
   void judge(const StepPlan& plan, StepResult& result);
   /// The KV of rows that left early, where later rows look for it.
@@ -114,13 +115,10 @@ class Runner {
   void* workspace_ = nullptr;
   void* sparse_workspace_ = nullptr;
   std::string fingerprint_;
-  // One step's metadata, kept to reuse the memory.
-  std::vector<std::int32_t> tokens_, positions_, row_slice_, pages_, logit_rows_, states_, references_;
+  std::unique_ptr<StepPacker> packer_;
+  std::unique_ptr<DeviceRounds> rounds_;  // null: none are in flight ever
   PassAnswer answer_;
-  std::vector<std::size_t> order_;  // of the plan's slices, as packed: modes apart
-  std::vector<RowGroup> groups_;
   std::vector<sdk::KvCopy> copies_;
-  std::vector<sdk::Slice> slices_;
 };
 
 /// What the scheduler may plan for this configuration and runner.

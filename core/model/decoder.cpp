@@ -240,13 +240,14 @@ Status Decoder::finish_sublayer(const float* norm_after, const sdk::Matrix& delt
   return backend_.rms_norm({delta, nullptr, norm_after, spec_.norm_eps, delta});
 }
 
-Status Decoder::begin(const PassContext& context, const sdk::PackedRows& rows) {
-  host_ = rows;
-  TESSERA_TRY(backend_.begin_step(rows, &device_));
-  host_.num_rows = device_.num_rows = 0;  // kept rows come behind those that are computed
+Result<GraphKey> Decoder::plan_pass(const PassContext& context, const sdk::PackedRows& host,
+                                    const sdk::PackedRows& device) {
+  host_ = host, device_ = device;
+  host_.num_rows = 0;  // kept rows come behind those that are computed
   for (const RowGroup& group : context.groups) host_.num_rows += group.num_rows;
   device_.num_rows = host_.num_rows;
-  return plan(context);
+  TESSERA_TRY(plan(context));
+  return key_;
 }
 
 Status Decoder::plan(const PassContext& context) {
@@ -277,9 +278,12 @@ Status Decoder::plan(const PassContext& context) {
 Status Decoder::forward(const PassContext& context, const sdk::PackedRows& packed, bool want_masses,
                         PassAnswer& answer) {
   answer.logits.clear(), answer.exits.clear(), answer.masses.clear();
-  TESSERA_TRY(begin(context, packed));
+  sdk::PackedRows device{};
+  TESSERA_TRY(backend_.begin_step(packed, &device));
+  const auto key = plan_pass(context, packed, device);
+  if (!key.ok()) return key.status();
   const auto launch = [&] { return enqueue(context); };
-  TESSERA_TRY(key_.empty() ? context.graphs.run_eager(launch) : context.graphs.run(key_, launch));
+  TESSERA_TRY(key->empty() ? context.graphs.run_eager(launch) : context.graphs.run(*key, launch));
   if (want_masses) TESSERA_TRY(fetch_masses(context, answer.masses));
   return fetch_answer(answer);
 }
@@ -334,8 +338,12 @@ Status Decoder::fetch_answer(PassAnswer& answer) {
     TESSERA_TRY(backend_.download(answer.exits.data(), gates_.data, wanted * sizeof(float)));
     for (float& gate : answer.exits) gate = sdk::sigmoid_f32(gate);
   }
-  answer.logits.resize(wanted * static_cast<std::size_t>(spec_.vocab));
-  return backend_.download(answer.logits.data(), logits_.data, answer.logits.size() * sizeof(float));
+  return read_logits(host_.num_logit_rows, answer.logits);
+}
+
+Status Decoder::read_logits(std::int32_t rows, std::vector<float>& logits) const {
+  logits.resize(static_cast<std::size_t>(rows) * static_cast<std::size_t>(spec_.vocab));
+  return backend_.download(logits.data(), logits_.data, logits.size() * sizeof(float));
 }
 
 }  // namespace tessera

@@ -61,6 +61,15 @@ class Decoder {
   /// One pass over the layers for all rows, each at its slice's depth: appends their K and V, keeps the hidden states
   /// of rows that go on, and answers for the rows that want it.
   Status forward(const PassContext& context, const sdk::PackedRows& packed, bool want_masses, PassAnswer& answer);
+  // The parts of `forward`, for passes whose tokens and positions the device alone knows (engine/device_rounds.h).
+  /// Plans the pass by the positions of `host`, whose groups are the context's. Gives what its launches depend on;
+  /// empty: that is not known.
+  Result<GraphKey> plan_pass(const PassContext& context, const sdk::PackedRows& host, const sdk::PackedRows& device);
+  /// All that the pass planned last computes, logits included. Enqueues only.
+  Status enqueue(const PassContext& context);
+  /// Of the pass enqueued last: its logits on the device, and on the host once it is done.
+  sdk::Matrix logits(std::int32_t rows) const { return rows_of(logits_, rows); }
+  Status read_logits(std::int32_t rows, std::vector<float>& logits) const;
   /// The first `count` rows of the state bank, appended to `states`: a look at a looped model between two passes.
   Status read_states(std::int32_t count, std::vector<float>& states) const;
   /// Rows of the state bank; 0 for a plain model.
@@ -98,11 +107,8 @@ class Decoder {
                       const sdk::PackedRows& rows);
   Status attend_kept(const PassContext& context, const RowGroup& group, std::int32_t layer, const sdk::Matrix& q,
                      const sdk::Matrix& attended);
-  Status begin(const PassContext& context, const sdk::PackedRows& packed);
   /// Plans every group and notes what the launches depend on.
   Status plan(const PassContext& context);
-  /// Everything up to the logits. Enqueues only.
-  Status enqueue(const PassContext& context);
   Status run_layer(const PassContext& context, std::int32_t index, const sdk::PackedRows& device);
   /// The sublayer's output, normalized where the model wants it, waits in delta_ for the next norm to add it.
   Status finish_sublayer(const float* norm_after, const sdk::Matrix& delta);

@@ -23,7 +23,8 @@ Planner::Planner(const SchedulerLimits& limits, const PagePool& pool, const Pref
   items_.reserve(static_cast<std::size_t>(limits.max_batch));
   for (const auto& sequence : running) {
     Item item{.sequence = sequence.get(), .first = sequence->next(), .tokens = {}, .hits = {}, .grant = {}};
-    item.decode = decodes(*sequence);
+    item.flying = sequence->flight.rounds() > 0;
+    item.decode = !item.flying && decodes(*sequence);
     item.between = sequence->pass.rows > 0;
     if (sequence->round.rows > 0) {
       item.role = sequence->round.drafting() ? SliceRole::draft : SliceRole::verify;
@@ -39,10 +40,11 @@ StepPlan Planner::run(std::uint64_t number) {
   plan_passes();
   plan_decodes();
   plan_prefills();
-  if (preempted_.empty()) plan_admissions();
-
   StepPlan plan;
   plan.number = number;
+  plan.recall = recall_;
+  if (recall_) return plan;
+  if (preempted_.empty()) plan_admissions();
   plan.preempted = preempted_;
   for (const Item& item : items_)
     if (item.admitted) plan.admitted.push_back({item.sequence->id, item.hits});
@@ -71,7 +73,7 @@ void Planner::plan_passes() {
 
 void Planner::plan_decodes() {
   // items_ shrinks from its young end when someone is preempted, possibly the one at `i`.
-  for (std::size_t i = 0; i < items_.size(); ++i) {
+  for (std::size_t i = 0; i < items_.size() && !recall_; ++i) {
     if (!items_[i].decode || items_[i].between) continue;
     if (items_[i].role == SliceRole::draft) {  // its round has its pages
       take_rows(items_[i], 1);
@@ -79,7 +81,7 @@ void Planner::plan_decodes() {
     }
     const std::int32_t pages = blocks_of(items_[i].first + 1) * limits_.depths - items_[i].held_pages;
     make_room(pages, i);
-    if (i < items_.size()) begin_decode(items_[i], limits_.round_rows());
+    if (i < items_.size() && !recall_) begin_decode(items_[i], limits_.round_rows());
   }
 }
 
@@ -108,8 +110,8 @@ void Planner::begin_decode(Item& item, std::int32_t most) {
 }
 
 void Planner::plan_prefills() {
-  for (std::size_t i = 0; i < items_.size(); ++i) {
-    if (items_[i].decode || items_[i].between) continue;
+  for (std::size_t i = 0; i < items_.size() && !recall_; ++i) {
+    if (items_[i].decode || items_[i].between || items_[i].flying) continue;
     std::int32_t rows = chunk_limit(items_[i]);
     if (rows <= 0) continue;
     make_room(blocks_of(items_[i].first + rows) * limits_.depths - items_[i].held_pages, i + 1);
@@ -163,7 +165,9 @@ std::vector<PageId> Planner::usable_hits(const Sequence& sequence) const {
 }
 
 void Planner::make_room(std::int32_t pages, std::size_t keep) {
-  while (free_pages_ < pages && items_.size() > keep) preempt_youngest();
+  const bool flies = std::any_of(items_.begin(), items_.end(), [](const Item& item) { return item.flying; });
+  recall_ = recall_ || (flies && free_pages_ < pages);
+  while (!recall_ && free_pages_ < pages && items_.size() > keep) preempt_youngest();
 }
 
 void Planner::preempt_youngest() {

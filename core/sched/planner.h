@@ -33,6 +33,7 @@ class Planner {
     std::int32_t rows = 0;
     bool decode = false;   // one row: the last known token, or one of a looped model that is not decided
     bool between = false;  // its rows go on from where they were
+    bool flying = false;   // rounds of it are in flight: it rides in no step and keeps its pages
     SliceRole role = SliceRole::plain;
     std::vector<std::int32_t> tokens;  // of a round's rows, as far as known
     std::int32_t round_rows = 0;       // of a draft's round
@@ -49,7 +50,8 @@ class Planner {
   void plan_admissions();
   bool admit(const Sequence& sequence);
 
-  /// Preempts from the young end until `pages` are free or only the `keep` oldest items are left.
+  /// With rounds in flight, recalls them where pages are short. Else
+  /// preempts from the young end until `pages` are free or only the `keep` oldest items are left.
   void make_room(std::int32_t pages, std::size_t keep);
   void preempt_youngest();
   /// Pages up to its row `rows` - 1.
@@ -79,6 +81,7 @@ class Planner {
 
   std::vector<Item> items_;            // in arrival order
   std::vector<SequenceId> preempted_;  // youngest first
+  bool recall_ = false;
   std::int32_t rows_left_;
   /// Rows hold their place for all their loops, and a decoded row must find one in every step: of a looped model each
   /// sequence has the rows of a round, and prefills share these.

@@ -36,7 +36,7 @@ Scheduler::Scheduler(const SchedulerLimits& limits, PagePool& pool)
     : limits_(limits),
       pool_(pool),
       index_(limits.depths, ""),
-      references_(limits.capture_depth > 0 ? limits.max_batch * limits.round_rows() : 0) {
+      references_(limits.capture_depth > 0 ? limits.max_batch * limits.round_rows() * limits.rounds_in_flight : 0) {
   check(limits.max_batch >= 1, "max_batch is {}, at least 1 is needed", limits.max_batch);
   check(limits.step_tokens >= limits.max_batch * limits.round_rows(),
         "step_tokens {} is less than max_batch {} times {} rows: decode rows could not ride", limits.step_tokens,
@@ -45,12 +45,15 @@ Scheduler::Scheduler(const SchedulerLimits& limits, PagePool& pool)
             (limits.draft_loops == 0 || limits.draft_loops < limits.depths),
         "{} draft tokens of {} loops, the model has {}", limits.draft_tokens, limits.draft_loops, limits.depths);
   check(limits.chunk_cap >= 0, "chunk_cap is {}", limits.chunk_cap);
+  check(limits.rounds_in_flight == 1 || limits.draft_loops > 0, "{} rounds in flight of {} draft loops",
+        limits.rounds_in_flight, limits.draft_loops);
   if (limits.depths > 1)  // preempted rows give theirs back only when the step is committed
     for (std::int32_t state = 2 * limits.step_tokens; state > 0; --state) free_states_.push_back(state - 1);
 }
 
 Scheduler::~Scheduler() {
   for (const auto& sequence : running_) release_pages(*sequence);
+  for (const auto& sequence : leaving_) release_pages(*sequence);
 }
 
 Status Scheduler::accepts(const SequenceSpec& spec) const {
@@ -95,6 +98,7 @@ Status Scheduler::submit(std::span<const SequenceSpec> sequences) {
     sequence->max_tokens = spec.max_tokens;
     sequence->rule = spec.loops;
     sequence->draft_every_row = spec.draft_every_row;
+    sequence->greedy = spec.greedy;
     sequence->rule.decode_tail = std::clamp(spec.loops.decode_tail, 0, sequence->prompt);
     if (limits_.depths > 1)
       sequence->loops.assign(static_cast<std::size_t>(sequence->decode_from()),
@@ -109,24 +113,37 @@ Status Scheduler::submit(std::span<const SequenceSpec> sequences) {
 bool Scheduler::cancel(SequenceId id) {
   const auto found = alive_.find(id);
   if (found == alive_.end()) return false;
-  Sequence* const sequence = found->second;
-  drop_pass(*sequence);
-  release_pages(*sequence);
-  alive_.erase(found);
-  const auto same = [&](const auto& other) { return other.get() == sequence; };
-  if (std::erase_if(running_, same) == 0) std::erase_if(waiting_, same);
+  remove(*found->second);
   return true;
+}
+
+void Scheduler::remove(Sequence& sequence) {
+  drop_pass(sequence);
+  alive_.erase(sequence.id);
+  for (auto* sequences : {&running_, &waiting_}) {
+    const auto found =
+        std::find_if(sequences->begin(), sequences->end(), [&](const auto& other) { return other.get() == &sequence; });
+    if (found == sequences->end()) continue;
+    std::unique_ptr<Sequence> removed = std::move(*found);
+    sequences->erase(found);
+    if (removed->flight.rounds() > 0)
+      leaving_.push_back(std::move(removed));
+    else
+      release_pages(*removed);
+    return;
+  }
 }
 
 bool Scheduler::alive(SequenceId id) const { return alive_.contains(id); }
 
 StepPlan Scheduler::plan() const {
+  check(leaving_.empty(), "a step is planned while {} ended sequences have rounds in flight", leaving_.size());
   return Planner(limits_, pool_, index_, running_, waiting_, free_states_, references_.free()).run(steps_);
 }
 
 void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcomes,
                        std::span<const ExitOutcome> exits) {
-  check(plan.number == steps_, "plan {} was committed where plan {} is due", plan.number, steps_);
+  check(plan.number == steps_ && !plan.recall, "plan {} was committed where plan {} is due", plan.number, steps_);
   std::unordered_set<SequenceId> wanted;
   std::unordered_map<SequenceId, const ExitOutcome*> decided;
   for (const ExitOutcome& exit : exits) decided[exit.id] = &exit;
@@ -171,6 +188,7 @@ void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcom
 void Scheduler::preempt(SequenceId id) {
   check(!running_.empty() && running_.back()->id == id, "sequence {} is preempted out of turn", id);
   Sequence& sequence = *running_.back();
+  check(sequence.flight.rounds() == 0, "sequence {} is preempted with rounds in flight", id);
   drop_pass(sequence);
   release_pages(sequence);
   sequence.computed = 0;
@@ -224,44 +242,19 @@ void Scheduler::advance(const PlanSlice& slice, const ExitOutcome* exit, const S
   pass.states = slice.states;
   drop_pass(sequence);
   const bool decoded = exit != nullptr || (limits_.depths > 1 && !sequence.decided(slice.first_position));
-  if (outcome != nullptr) append(sequence, *outcome);
+  if (outcome != nullptr) append(sequence, outcome->tokens);
   const auto answered = outcome != nullptr ? static_cast<std::int32_t>(outcome->tokens.size()) : 0;
-  leave(sequence, slice, slice.role == SliceRole::verify ? answered : rows, decoded);
-  if (slice.role == SliceRole::verify) end_round(sequence, slice, *outcome);
+  const bool verified = slice.role == SliceRole::verify;
+  leave(sequence, verified ? answered : rows, slice.depth + 1, decoded, verified);
+  if (verified) end_round(sequence, slice, *outcome);
 }
 
-void Scheduler::park(Sequence& sequence, const PlanSlice& slice, const StepOutcome* outcome) {
-  Sequence::Round& round = sequence.round;
-  if (outcome != nullptr && std::ssize(round.tokens) < round.rows) round.tokens.push_back(outcome->tokens.at(0));
-  round.states.push_back(slice.states.at(0));
-  round.references.insert(round.references.end(), sequence.pass.references.begin(), sequence.pass.references.end());
-  sequence.pass = {};
-  if (++round.drafted < round.rows) return;
-  check(std::ssize(round.tokens) == round.rows, "a round of {} rows has {} tokens", round.rows, round.tokens.size());
-  sequence.pass = {round.rows, limits_.draft_loops, 1, std::move(round.states), std::move(round.references)};
-  round.states.clear(), round.references.clear();
-}
-
-/// Rejected rows take nothing with them but pages that no computed position needs.
-void Scheduler::end_round(Sequence& sequence, const PlanSlice& slice, const StepOutcome& outcome) {
-  const auto answered = outcome.tokens.size();
-  ++stats_.rounds;
-  stats_.round_tokens += std::ssize(outcome.tokens);
-  stats_.rejected_rows += slice.num_rows() - std::ssize(outcome.tokens);
-  for (std::size_t i = 0; i + 1 < slice.tokens.size() && (!outcome.finished || i < answered); ++i) {
-    ++stats_.candidates[i];
-    stats_.confirmed[i] += i < answered && outcome.tokens[i] == slice.tokens[i + 1] ? 1 : 0;
-  }
-  release_pages(sequence, blocks_of(sequence.computed));
-}
-
-void Scheduler::leave(Sequence& sequence, const PlanSlice& slice, std::int32_t rows, bool decoded) {
-  const bool decode = slice.role == SliceRole::verify || (rows == 1 && sequence.computed >= sequence.prompt);
+void Scheduler::leave(Sequence& sequence, std::int32_t rows, std::int32_t loops, bool decoded, bool verified) {
+  const bool decode = verified || (rows == 1 && sequence.computed >= sequence.prompt);
   (decode ? stats_.decode_rows : stats_.prefill_rows) += rows;
   for (std::int32_t row = 0; decoded && row < rows; ++row) {
-    sequence.loops.push_back(static_cast<std::uint8_t>(slice.depth + 1));
-    if (slice.first_position + row >= sequence.prompt - 1)
-      ++stats_.decoded_loops[static_cast<std::size_t>(slice.depth)];
+    sequence.loops.push_back(static_cast<std::uint8_t>(loops));
+    if (sequence.computed + row >= sequence.prompt - 1) ++stats_.decoded_loops[static_cast<std::size_t>(loops - 1)];
   }
   stats_.recomputed_rows += std::clamp(sequence.most_computed - sequence.computed, 0, rows);
   sequence.computed += rows;
@@ -348,8 +341,8 @@ void Scheduler::drop_pass(Sequence& sequence) {
   sequence.round = {};
 }
 
-void Scheduler::append(Sequence& sequence, const StepOutcome& outcome) {
-  sequence.tokens.insert(sequence.tokens.end(), outcome.tokens.begin(), outcome.tokens.end());
+void Scheduler::append(Sequence& sequence, std::span<const std::int32_t> tokens) {
+  sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
   check(sequence.size() - sequence.prompt <= sequence.max_tokens, "sequence {} generated more than its {} tokens",
         sequence.id, sequence.max_tokens);
 }

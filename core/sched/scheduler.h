@@ -28,11 +28,12 @@ struct SchedulerLimits {
   std::int32_t chunk_cap = 0;       // prefill rows of one sequence in one step; 0 = no cap
   std::int32_t max_queue = 64;      // waiting sequences
   std::int32_t max_context = 2048;
-  std::int32_t depths = 1;         // page tables of one sequence
-  std::int32_t capture_depth = 0;  // of sparse rows (of depth 0 there are none); deeper ones consume
-  bool sparse_tables = false;      // sparse rows attend to some of their pages (models without loops)
-  std::int32_t draft_tokens = 0;   // candidates of one round of speculation at most; 0 = no speculation
-  std::int32_t draft_loops = 0;    // loops that draft them; 0 = they are looked up in the sequence itself
+  std::int32_t depths = 1;            // page tables of one sequence
+  std::int32_t capture_depth = 0;     // of sparse rows (of depth 0 there are none); deeper ones consume
+  bool sparse_tables = false;         // sparse rows attend to some of their pages (models without loops)
+  std::int32_t draft_tokens = 0;      // candidates of one round of speculation at most; 0 = no speculation
+  std::int32_t draft_loops = 0;       // loops that draft them; 0 = they are looked up in the sequence itself
+  std::int32_t rounds_in_flight = 1;  // of one sequence; from 2 on rounds may run on the device alone (RoundPlan)
   bool prefix_cache = true;
 
   bool sparse_decode() const { return capture_depth > 0 || sparse_tables; }
@@ -48,6 +49,8 @@ struct SequenceSpec {
   /// With draft_loops: every decoded row answers after these loops too, also the last of a round and one that no round
   /// has room for. So what a token's row drafts is known wherever rounds begin and end.
   bool draft_every_row = false;
+  /// Its token is the best of its row's logits and nobody wants to know more of them: the device can draw it.
+  bool greedy = false;
 };
 
 /// Whether candidates are proposed for a sequence of these loops, which is a function of its request.
@@ -108,6 +111,8 @@ struct StepPlan {
   std::vector<Grant> grants;
   std::vector<PlanSlice> slices;  // decode rows first, then prefill, both in arrival order
   std::int32_t num_rows = 0;
+  /// It lacks pages that rounds in flight may hold in vain: it does nothing, and they should all be landed first.
+  bool recall = false;
 
   bool empty() const { return slices.empty(); }
   /// One line an item, for logs and replays.
@@ -129,11 +134,40 @@ struct StepOutcome {
   bool finished;  // the sequence leaves and its pages return
 };
 
+/// A round of speculation of several sequences, with draft_tokens candidates each, that runs on the device from the
+/// frontiers that it keeps itself: the last token of each sequence and its position.
+struct RoundPlan {
+  struct Item {
+    SequenceId id;
+    bool first;  // no round of it is in flight: the frontier is `token` at `position`
+    std::int32_t token;
+    std::int32_t position;                 // else `position` is the most that the frontier can be
+    std::vector<PageId> pages;             // of the whole round, as PlanSlice::pages
+    std::vector<std::int32_t> states;      // one a row; the same in all rounds in flight, which run one after the other
+    std::vector<std::int32_t> references;  // one a row, of this round alone; empty where its rows are dense
+    std::vector<PageId> grant;             // appended to its table, [block * depths + depth]
+  };
+  std::uint64_t number = 0;  // rounds launched before it; launch refuses any other
+  std::vector<Item> items;   // in arrival order
+
+  bool empty() const { return items.empty(); }
+};
+
+/// What a round on the device made of one sequence: as a verification's outcome, and how many candidates were right.
+struct RoundOutcome {
+  SequenceId id;
+  std::vector<std::int32_t> tokens;
+  bool finished;
+  std::int32_t confirmed;
+};
+
 struct SchedulerStats {
   std::int64_t steps = 0, rows = 0, prefill_rows = 0, decode_rows = 0;
   std::int64_t preemptions = 0, recomputed_rows = 0, prefix_hit_tokens = 0;
   std::int64_t captured_rows = 0, consumed_rows = 0, selecting_rows = 0;
   std::int64_t rounds = 0, round_tokens = 0, rejected_rows = 0;
+  std::int64_t device_rounds = 0;     // of them, those that ran on the device alone
+  std::int64_t discarded_rounds = 0;  // whose sequence had ended when they came back
   /// Candidates verified and confirmed, by their place in the round. None counts beyond the end of its sequence.
   std::array<std::int64_t, 16> candidates{}, confirmed{};
   /// Decoded rows that a token was sampled from, by the loops they ran, [loops - 1].
@@ -167,6 +201,22 @@ class Scheduler {
   /// left; both in any order.
   void commit(const StepPlan& plan, std::span<const StepOutcome> outcomes, std::span<const ExitOutcome> exits = {});
 
+  // Rounds on the device. Between launch and land a sequence rides in no step and keeps what it has, even when it ends
+  // or is cancelled: its table, its states and the slots of the rounds that are still in flight.
+
+  /// The greedy sequences that may have one more round in flight, as far as pages last that nobody else will need.
+  RoundPlan plan_round() const;
+  /// The round was enqueued. Takes what the plan gives its sequences.
+  void launch(const RoundPlan& plan);
+  /// The oldest round in flight came back: one outcome for each of its sequences that is alive. Of the others nothing
+  /// is told, and what the round held of them returns.
+  void land(std::uint64_t number, std::span<const RoundOutcome> outcomes);
+  /// Rounds launched and not landed, and sequences that only wait for them: while there are some, nothing is planned.
+  std::int32_t in_flight() const { return static_cast<std::int32_t>(flights_.size()); }
+  std::int32_t leaving() const { return static_cast<std::int32_t>(leaving_.size()); }
+  /// Positions of a live sequence whose KV is known to be written: where its frontier is unless rounds are in flight.
+  std::int32_t computed(SequenceId id) const;
+
   /// After a failed step: what it wrote half must never be served as a prefix.
   void forget_prefixes();
 
@@ -185,7 +235,8 @@ class Scheduler {
   void grant(const StepPlan::Grant& grant);
   /// The slice goes on, or it leaves and its positions are computed.
   void advance(const PlanSlice& slice, const ExitOutcome* exit, const StepOutcome* outcome);
-  void leave(Sequence& sequence, const PlanSlice& slice, std::int32_t rows, bool decoded);
+  /// The next `rows` positions are computed, with `loops` loops.
+  void leave(Sequence& sequence, std::int32_t rows, std::int32_t loops, bool decoded, bool verified);
   /// A drafted row waits for the others of its round.
   void park(Sequence& sequence, const PlanSlice& slice, const StepOutcome* outcome);
   void end_round(Sequence& sequence, const PlanSlice& slice, const StepOutcome& outcome);
@@ -194,9 +245,19 @@ class Scheduler {
   void take_states(const StepPlan& plan);
   void track_references(Sequence& sequence, const PlanSlice& slice);
   void drop_pass(Sequence& sequence);
-  void append(Sequence& sequence, const StepOutcome& outcome);
+  void append(Sequence& sequence, std::span<const std::int32_t> tokens);
   /// All pages after the first `blocks` blocks.
   void release_pages(Sequence& sequence, std::int32_t blocks = 0);
+  /// The sequence leaves running_ or waiting_ and gives back what no round in flight holds.
+  void remove(Sequence& sequence);
+  bool may_launch(const Sequence& sequence) const;
+  /// Pages that running sequences need for their known tokens and do not have.
+  std::int32_t owed_pages() const;
+  void launch_item(const RoundPlan::Item& item);
+  void land_item(Sequence& sequence, const RoundOutcome& outcome);
+  /// Gives back what the oldest round in flight held.
+  void release_flight(Sequence& sequence);
+  void count_round(std::int32_t candidates, std::int32_t answered, std::int32_t confirmed, bool finished);
   Sequence& running_sequence(SequenceId id);
 
   SchedulerLimits limits_;
@@ -208,7 +269,10 @@ class Scheduler {
   std::deque<std::unique_ptr<Sequence>> waiting_;
   std::unordered_map<SequenceId, Sequence*> alive_;
   ReferenceStore references_;
-  std::vector<std::int32_t> free_states_;  // rows of the state bank; the last one is taken first
+  std::vector<std::int32_t> free_states_;           // rows of the state bank; the last one is taken first
+  std::deque<RoundPlan> flights_;                   // oldest first
+  std::vector<std::unique_ptr<Sequence>> leaving_;  // ended, but of rounds in flight
+  std::uint64_t launched_ = 0;
   std::uint64_t steps_ = 0;
   SchedulerStats stats_;
 };

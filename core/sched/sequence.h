@@ -23,6 +23,7 @@ struct Sequence {
   std::int32_t indexed_blocks = 0;  // leading blocks already offered to the prefix index
   LoopParams rule;
   bool draft_every_row = false;
+  bool greedy = false;
   std::vector<std::uint8_t> loops;  // of a looped model: that each position ran, of the prompt and of decoded rows
   struct Pass {                     // rows between two passes
     std::int32_t rows = 0;          // from `computed` on; 0 = none
@@ -39,6 +40,11 @@ struct Sequence {
     std::vector<ReferenceLease> references;  // likewise
     bool drafting() const { return drafted < rows; }
   } round;
+  struct Flight {                                         // rounds on the device that have not landed
+    std::vector<std::vector<ReferenceLease>> references;  // of each, oldest first; one a row where they are sparse
+    std::vector<std::int32_t> states;
+    std::int32_t rounds() const { return static_cast<std::int32_t>(references.size()); }
+  } flight;
   std::int32_t cached = -1;  // prompt tokens from the prefix cache at the first admission; -1 before it
 
   /// Position of the first row of its next slice.

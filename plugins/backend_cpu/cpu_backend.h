@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels.h"
+#include "rounds.h"
 #include "tessera/sdk/backend.h"
 #include "tessera/sdk/host.h"
 #include "thread_pool.h"
@@ -41,6 +42,7 @@ class CpuBackend final : public tessera::sdk::Backend {
                                     const tessera::sdk::Matrix& bank) noexcept override;
   tessera::sdk::Status copy_kv(const tessera::sdk::KvView& kv, const tessera::sdk::KvCopy* copies,
                                std::int32_t count) noexcept override;
+  tessera::sdk::Rounds* rounds() noexcept override { return &rounds_; }
 
  private:
   struct Weight : tessera::sdk::Linear {
@@ -54,6 +56,7 @@ class CpuBackend final : public tessera::sdk::Backend {
   tessera::sdk::CpuIsa isa_ = tessera::sdk::CpuIsa::scalar;
   const KernelTable* kernels_ = nullptr;
   std::unique_ptr<ThreadPool> pool_;
+  CpuRounds rounds_;
   std::vector<Block> blocks_;
   std::vector<std::unique_ptr<Weight>> weights_;
 };

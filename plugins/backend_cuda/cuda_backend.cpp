@@ -53,7 +53,10 @@ Status CudaBackend::open_device() noexcept {
     const Status known = cuda_status(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, device_),
                                      "cudaDeviceGetAttribute");
     if (!known.ok()) return known;
-    return cuda_status(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    const Status made =
+        cuda_status(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    if (made.ok()) rounds_.open(device_, stream_);
+    return made;
   });
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "linear.h"
+#include "rounds.h"
 #include "staging.h"
 #include "tessera/sdk/backend.h"
 #include "tessera/sdk/host.h"
@@ -51,6 +52,7 @@ class CudaBackend final : public tessera::sdk::Backend {
   tessera::sdk::Status capture_end(std::uint64_t* graph) noexcept override;
   tessera::sdk::Status replay(std::uint64_t graph) noexcept override;
   tessera::sdk::Status forget(std::uint64_t graph) noexcept override;
+  tessera::sdk::Rounds* rounds() noexcept override { return &rounds_; }
 
  private:
   struct Weight : tessera::sdk::Linear {
@@ -70,6 +72,7 @@ class CudaBackend final : public tessera::sdk::Backend {
   StepStaging step_;
   CopyStaging copies_;
   Downloader downloader_;
+  CudaRounds rounds_;
   SplitSpace split_{};
   std::int32_t split_segments_ = 0;
   std::vector<void*> blocks_;

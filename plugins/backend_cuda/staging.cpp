@@ -12,44 +12,58 @@ using sdk::cuda_status;
 using sdk::Status;
 
 StepStaging::~StepStaging() {
-  if (sent_ != nullptr) cudaEventDestroy(sent_);
+  for (const Pinned& bank : banks_) {
+    if (bank.sent != nullptr) cudaEventDestroy(bank.sent);
+    cudaFreeHost(bank.data);
+  }
   cudaFree(device_);
-  cudaFreeHost(pinned_);
 }
 
-Status StepStaging::bind(const sdk::StepLimits& limits) noexcept {
-  limits_ = limits;
-  std::size_t end = 0;
-  const auto claim = [&end](std::int32_t count, std::size_t element) {
-    const std::size_t begin = end;
-    end += (static_cast<std::size_t>(count) * element + 255) / 256 * 256;
-    return begin;
-  };
-  constexpr std::size_t kInt = sizeof(std::int32_t);
-  at_.tokens = claim(limits.max_rows, kInt);
-  at_.positions = claim(limits.max_rows, kInt);
-  at_.row_slice = claim(limits.max_rows, kInt);
-  at_.states = claim(limits.max_rows, kInt);
-  at_.references = claim(limits.max_rows, kInt);
-  at_.slices = claim(limits.max_slices, sizeof(sdk::Slice));
-  at_.logit_rows = claim(limits.max_logit_rows, kInt);
-  at_.pages = claim(limits.max_pages, kInt);
-  at_.bytes = end;
-  cudaError_t error = cudaMallocHost(reinterpret_cast<void**>(&pinned_), at_.bytes);
-  if (error == cudaSuccess) error = cudaMalloc(reinterpret_cast<void**>(&device_), at_.bytes);
-  if (error == cudaSuccess) error = cudaEventCreateWithFlags(&sent_, cudaEventDisableTiming);
-  return cuda_status(error, "backend cuda: claiming the buffers of a step's metadata");
+Status StepStaging::bind(const sdk::StepLimits& limits, std::int32_t banks) noexcept {
+  return sdk::guarded([&]() -> Status {
+    limits_ = limits;
+    std::size_t end = 0;
+    const auto claim = [&end](std::int32_t count, std::size_t element) {
+      const std::size_t begin = end;
+      end += (static_cast<std::size_t>(count) * element + 255) / 256 * 256;
+      return begin;
+    };
+    constexpr std::size_t kInt = sizeof(std::int32_t);
+    at_.tokens = claim(limits.max_rows, kInt);
+    at_.positions = claim(limits.max_rows, kInt);
+    at_.row_slice = claim(limits.max_rows, kInt);
+    at_.states = claim(limits.max_rows, kInt);
+    at_.references = claim(limits.max_rows, kInt);
+    at_.slices = claim(limits.max_slices, sizeof(sdk::Slice));
+    at_.logit_rows = claim(limits.max_logit_rows, kInt);
+    at_.row_sources = claim(banks > 1 ? limits.max_rows : 0, sizeof(sdk::RowSource));
+    at_.slice_sources = claim(banks > 1 ? limits.max_slices : 0, sizeof(sdk::RowSource));
+    at_.pages = claim(limits.max_pages, kInt);
+    at_.bytes = end;
+    banks_.resize(static_cast<std::size_t>(banks));
+    cudaError_t error = cudaMalloc(reinterpret_cast<void**>(&device_), at_.bytes);
+    for (Pinned& bank : banks_) {
+      if (error == cudaSuccess) error = cudaMallocHost(reinterpret_cast<void**>(&bank.data), at_.bytes);
+      if (error == cudaSuccess) error = cudaEventCreateWithFlags(&bank.sent, cudaEventDisableTiming);
+    }
+    return cuda_status(error, "backend cuda: claiming the buffers of a step's metadata");
+  });
 }
 
-Status StepStaging::send(const sdk::PackedRows& host, cudaStream_t stream, sdk::PackedRows* device) noexcept {
+Status StepStaging::send(const sdk::PackedRows& host, cudaStream_t stream, sdk::PackedRows* device, std::int32_t index,
+                         const SourceRows& sources) noexcept {
   if (host.num_rows > limits_.max_rows || host.num_slices > limits_.max_slices || host.num_pages > limits_.max_pages ||
       host.num_logit_rows > limits_.max_logit_rows)
     return sdk::fail(sdk::Code::invalid_argument, "backend cuda: the step exceeds the limits given to bind");
-  Status status = cuda_status(cudaEventSynchronize(sent_), "cudaEventSynchronize");
+  const Pinned& bank = banks_[static_cast<std::size_t>(index)];
+  Status status = cuda_status(cudaEventSynchronize(bank.sent), "cudaEventSynchronize");
   if (!status.ok()) return status;
   *device = host;
-  const auto put = [this](auto*& field, std::size_t at, std::int32_t count) {
-    if (count > 0) std::memcpy(pinned_ + at, field, static_cast<std::size_t>(count) * sizeof *field);
+  const auto fill = [&bank](const auto* field, std::size_t at, std::int32_t count) {
+    if (count > 0) std::memcpy(bank.data + at, field, static_cast<std::size_t>(count) * sizeof *field);
+  };
+  const auto put = [&](auto*& field, std::size_t at, std::int32_t count) {
+    fill(field, at, count);
     field = reinterpret_cast<decltype(+field)>(device_ + at);
   };
   put(device->tokens, at_.tokens, host.num_rows);
@@ -60,10 +74,19 @@ Status StepStaging::send(const sdk::PackedRows& host, cudaStream_t stream, sdk::
   put(device->slices, at_.slices, host.num_slices);
   put(device->logit_rows, at_.logit_rows, host.num_logit_rows);
   put(device->pages, at_.pages, host.num_pages);
+  if (sources.rows != nullptr) {
+    fill(sources.rows, at_.row_sources, host.num_rows);
+    fill(sources.slices, at_.slice_sources, host.num_slices);
+  }
   const std::size_t bytes = at_.pages + static_cast<std::size_t>(host.num_pages) * sizeof(std::int32_t);
-  status = cuda_status(cudaMemcpyAsync(device_, pinned_, bytes, cudaMemcpyHostToDevice, stream),
+  status = cuda_status(cudaMemcpyAsync(device_, bank.data, bytes, cudaMemcpyHostToDevice, stream),
                        "cudaMemcpyAsync of a step's metadata");
-  return status.ok() ? cuda_status(cudaEventRecord(sent_, stream), "cudaEventRecord") : status;
+  return status.ok() ? cuda_status(cudaEventRecord(bank.sent, stream), "cudaEventRecord") : status;
+}
+
+SourceRows StepStaging::sources() const {
+  return {reinterpret_cast<const sdk::RowSource*>(device_ + at_.row_sources),
+          reinterpret_cast<const sdk::RowSource*>(device_ + at_.slice_sources)};
 }
 
 CopyStaging::~CopyStaging() {

@@ -3,15 +3,23 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <vector>
 
 #include "tessera/sdk/backend.h"
 #include "tessera/sdk/batch.h"
+#include "tessera/sdk/rounds.h"
 #include "tessera/sdk/status.h"
 
 namespace tessera_cuda {
 
-/// A step's metadata: packed into one pinned buffer, copied once to one device buffer. Offsets depend on the limits
-/// only, so that the device pointers of every step are the same, as recorded graphs need.
+/// Of each row and of each slice, where it comes from; null where the host knows it itself.
+struct SourceRows {
+  const tessera::sdk::RowSource* rows;
+  const tessera::sdk::RowSource* slices;
+};
+
+/// A step's metadata: packed into one pinned buffer (of a bank), copied once to one device buffer. Offsets depend on
+/// the limits only, so that the device pointers of every step are the same, as recorded graphs need.
 class StepStaging {
  public:
   StepStaging() = default;
@@ -19,23 +27,29 @@ class StepStaging {
   StepStaging(const StepStaging&) = delete;
   StepStaging& operator=(const StepStaging&) = delete;
 
-  /// Once: claims both buffers.
-  tessera::sdk::Status bind(const tessera::sdk::StepLimits& limits) noexcept;
+  /// Once: claims the buffers. With several banks the copies of as many steps may be under way.
+  tessera::sdk::Status bind(const tessera::sdk::StepLimits& limits, std::int32_t banks = 1) noexcept;
   /// Enqueues the copy; `device` gets the same fields with device pointers. Refuses what exceeds the limits.
-  tessera::sdk::Status send(const tessera::sdk::PackedRows& host, cudaStream_t stream,
-                            tessera::sdk::PackedRows* device) noexcept;
+  tessera::sdk::Status send(const tessera::sdk::PackedRows& host, cudaStream_t stream, tessera::sdk::PackedRows* device,
+                            std::int32_t bank = 0, const SourceRows& sources = {}) noexcept;
+  /// On the device, of the last step that was sent with sources.
+  SourceRows sources() const;
 
  private:
   /// Byte offsets; pages come last, so that a short step copies few of them.
   struct Layout {
-    std::size_t tokens, positions, row_slice, states, references, slices, logit_rows, pages, bytes;
+    std::size_t tokens, positions, row_slice, states, references, slices, logit_rows, row_sources, slice_sources, pages,
+        bytes;
+  };
+  struct Pinned {
+    char* data = nullptr;
+    cudaEvent_t sent = nullptr;  // the copy out of it is over
   };
 
   tessera::sdk::StepLimits limits_{};
   Layout at_{};
-  char* pinned_ = nullptr;
+  std::vector<Pinned> banks_;
   char* device_ = nullptr;
-  cudaEvent_t sent_ = nullptr;  // the copy out of `pinned_` is over
 };
 
 /// KV copies on their way to the device, `kMost` at a time.

@@ -6,10 +6,9 @@
 namespace tessera_exact {
 namespace {
 
-/// `units` is null when the step has few units, and each block finds its own.
-template <class S>
-__device__ Work find_work(const SegmentArgs& args, const Unit* units, std::int32_t index) {
-  return work_of(args, units == nullptr ? find_unit(args, index) : units[index]);
+/// `units` is null when the step has few units, and each block finds its own, or none (slice -1).
+__device__ Unit unit_of(const SegmentArgs& args, const Unit* units, std::int32_t index) {
+  return units == nullptr ? find_unit(args, index) : units[index];
 }
 
 /// Scores of every unit; outputs of the units that are their tile's only segment. The first `singles` units have no
@@ -21,7 +20,9 @@ __global__ __launch_bounds__(S::kThreads, S::kBlocks) void score_kernel(const Se
   auto& tile = *reinterpret_cast<Tile<S>*>(memory);
   allow_next_kernel();
   const std::int32_t block = static_cast<std::int32_t>(blockIdx.x), index = block - singles;
-  const Work work = block < singles ? find_work<S>(args, units, block) : find_work<S>(args, multiples, index);
+  const Unit unit = block < singles ? unit_of(args, units, block) : unit_of(args, multiples, index);
+  if (unit.slice < 0) return;
+  const Work work = work_of(args, unit);
   load_facts(args, work, tile);
   load_queries(args, work, tile);
   stage(args, work, args.k, 0, tile);
@@ -53,8 +54,12 @@ __global__ __launch_bounds__(S::kThreads, S::kBlocks) void value_kernel(const Se
   extern __shared__ float4 memory[];
   auto& tile = *reinterpret_cast<Tile<S>*>(memory);
   const std::int32_t index = static_cast<std::int32_t>(blockIdx.x);
-  const Work work = find_work<S>(args, multiples, index);
-  if (work.unit.segments == 1) return;  // only where no list keeps them apart
+  const Unit unit = unit_of(args, multiples, index);
+  if (unit.slice < 0 || unit.segments == 1) {  // only where no list keeps them apart
+    wait_for_last_kernel();                    // the grid must not end before the scores' grid, even if all come here
+    return;
+  }
+  const Work work = work_of(args, unit);
   float* region = args.regions + static_cast<std::int64_t>(index) * S::kPairs * kSegment;
   load_facts(args, work, tile);
   stage(args, work, args.v, 0, tile);

@@ -179,7 +179,7 @@ TEST_CASE("what is not in this build is refused by name") {
   CHECK(error("model: { profile: int8 }") == "test.yaml:1:19: model.profile 'int8' is not in this build yet; use f32");
   CHECK(error("model: { profile: bf16 }") == "test.yaml:1:19: model.profile 'bf16' is not in this build yet; use f32");
   CHECK(error("model: { profile: f23 }").find("wanted f32 (did you mean f32?)") != std::string::npos);
-  CHECK(error("speculation: { kind: self, rounds_in_flight: 2 }").find("rounds in flight are not in this build yet") !=
+  CHECK(error("speculation: { kind: self, rounds_in_flight: 3 }").find("speculation.rounds_in_flight") !=
         std::string::npos);
   CHECK(error("speculation: { kind: slef }").find("did you mean self?") != std::string::npos);
   CHECK(error("server: { tls: { cert: x } }").find("server.tls is not in this build yet") != std::string::npos);
@@ -199,10 +199,12 @@ TEST_CASE("sparse decoding is a plugin with one key of the engine's own") {
 
 TEST_CASE("speculation accepts exactly unless rejection is asked for, and says so in the resolved configuration") {
   CHECK(good("").speculation.acceptance == "exact");
-  const Config config = good("speculation: { kind: self, draft_tokens: 5, draft_loops: 1, acceptance: rejection }");
+  const Config config = good(
+      "speculation: { kind: self, draft_tokens: 5, draft_loops: 1, rounds_in_flight: 2, acceptance: rejection }");
   CHECK(config.speculation.kind == "self");
   CHECK(config.speculation.draft_tokens == 5);
   CHECK(config.speculation.draft_loops == 1);
+  CHECK(config.speculation.rounds_in_flight == 2);
   CHECK(config.speculation.acceptance == "rejection");
   CHECK(to_yaml(config).find("acceptance: \"rejection\"") != std::string::npos);
   CHECK(to_yaml(good(to_yaml(config))) == to_yaml(config));

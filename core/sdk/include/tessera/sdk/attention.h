@@ -74,8 +74,9 @@ class Attention {
 
   /// [step] With kGraphCapturable: what `run` launches for the step planned last. Two steps of equally many rows,
   /// slices and logit rows and of one topology launch the same kernels with the same arguments, whatever their
-  /// positions and pages: a step recorded for one is replayed for the other. 0: unknown, the step is launched kernel by
-  /// kernel.
+  /// positions and pages: a step recorded for one is replayed for the other. Those launches also serve rows at lower
+  /// positions than the planned ones, which are bounds then (rounds.h). 0: unknown, the step is launched kernel by
+  /// kernel. On a CPU the planned positions are always the true ones.
   virtual std::uint64_t topology() const noexcept { return 0; }
 
   /// [step] Once a layer. Enqueues only: no allocation, no synchronization, no host copy.

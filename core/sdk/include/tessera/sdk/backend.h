@@ -7,6 +7,7 @@
 #include "tessera/sdk/batch.h"
 #include "tessera/sdk/device.h"
 #include "tessera/sdk/kv.h"
+#include "tessera/sdk/rounds.h"
 #include "tessera/sdk/tensor.h"
 
 namespace tessera::sdk {
@@ -137,6 +138,9 @@ class Backend {
     (void)graph;
     return fail(Code::unsupported, "this backend records no graphs");
   }
+
+  /// Optional: what rounds of speculation in flight need; owned by the backend. Null: it has none.
+  virtual Rounds* rounds() noexcept { return nullptr; }
 
  protected:
   ~Backend() = default;  // destroyed through Descriptor::destroy only
