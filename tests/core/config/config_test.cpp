@@ -199,8 +199,8 @@ TEST_CASE("sparse decoding is a plugin with one key of the engine's own") {
 
 TEST_CASE("speculation accepts exactly unless rejection is asked for, and says so in the resolved configuration") {
   CHECK(good("").speculation.acceptance == "exact");
-  const Config config = good(
-      "speculation: { kind: self, draft_tokens: 5, draft_loops: 1, rounds_in_flight: 2, acceptance: rejection }");
+  const Config config =
+      good("speculation: { kind: self, draft_tokens: 5, draft_loops: 1, rounds_in_flight: 2, acceptance: rejection }");
   CHECK(config.speculation.kind == "self");
   CHECK(config.speculation.draft_tokens == 5);
   CHECK(config.speculation.draft_loops == 1);
