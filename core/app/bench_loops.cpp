@@ -24,7 +24,7 @@ struct Options {
 
 std::string mode_of(const LoopBenchRow& row) {
   return std::string(row.sparse ? "sparse" : "dense") + (row.speculative ? ", speculative" : "") +
-         (row.graphs ? ", graphs" : "");
+         (row.in_flight ? ", in flight" : "") + (row.graphs ? ", graphs" : "");
 }
 
 double roof_ms(const LoopBench& bench, const LoopBenchRow& row) {

@@ -86,6 +86,90 @@ class Passes {
   SampleScratch scratch_;
 };
 
+/// The same rounds on the device alone, two in flight. Their frontiers move on by what random weights confirm.
+class Flights {
+ public:
+  Flights(const DecoderSpec& spec, const LoopShape& shape, const LoopBenchOptions& options, bool sparse)
+      : rows_(options.draft_tokens + 1), sparse_(sparse) {
+    const std::int32_t blocks = blocks_of(shape, options);
+    for (std::int32_t sequence = 0; sequence < shape.sequences; ++sequence) {
+      RoundPlan::Item item{.id = static_cast<SequenceId>(sequence) + 1,
+                           .first = true,
+                           .token = 17 + sequence,
+                           .position = shape.context - 1,
+                           .pages = {},
+                           .states = {},
+                           .references = {},
+                           .grant = {}};
+      item.pages.resize(static_cast<std::size_t>(blocks) * static_cast<std::size_t>(spec.loops));
+      std::iota(item.pages.begin(), item.pages.end(), sequence * blocks * spec.loops);
+      item.states.resize(static_cast<std::size_t>(rows_));
+      std::iota(item.states.begin(), item.states.end(), sequence * rows_);
+      known_.push_back(item.position);
+      items_.push_back(std::move(item));
+    }
+  }
+
+  /// Pages of a sequence, by blocks, for all rounds that are timed.
+  static std::int32_t blocks_of(const LoopShape& shape, const LoopBenchOptions& options) {
+    return (most_context(shape.context, options) + sdk::kPageSize - 1) / sdk::kPageSize;
+  }
+  static std::int32_t most_context(std::int32_t context, const LoopBenchOptions& options) {
+    return context + (options.draft_tokens + 1) * (options.rounds + kWarm + DeviceRounds::kBanks);
+  }
+
+  /// Milliseconds between the ends of two rounds; empty where the rounds cannot be launched.
+  Result<std::vector<double>> run(Runner& runner, std::int32_t rounds) {
+    DeviceRounds& device = *runner.rounds();
+    std::vector<double> milliseconds;
+    auto last = std::chrono::steady_clock::now();
+    for (std::int32_t round = -kWarm; round < rounds || device.in_flight() > 0; ++round) {
+      if (device.in_flight() == DeviceRounds::kBanks || round >= rounds) TESSERA_TRY(collect(device));
+      const auto now = std::chrono::steady_clock::now();
+      if (round > 0 && round < rounds)
+        milliseconds.push_back(std::chrono::duration<double, std::milli>(now - last).count());
+      last = now;
+      if (round >= rounds) continue;
+      const auto submitted = device.submit(next(device.in_flight()));
+      if (!submitted.ok()) return submitted.status();
+      if (!*submitted) return std::vector<double>{};
+    }
+    return milliseconds;
+  }
+
+ private:
+  static constexpr std::int32_t kWarm = 6;  // rounds until launches have their size and are recorded
+
+  RoundPlan next(std::int32_t in_flight) {
+    RoundPlan plan{launched_, items_};
+    for (std::size_t i = 0; i < plan.items.size(); ++i) {
+      RoundPlan::Item& item = plan.items[i];
+      item.first = launched_ == 0;
+      item.position = known_[i] + in_flight * rows_;
+      const auto count = static_cast<std::int32_t>(plan.items.size());
+      for (const std::int32_t state : item.states)
+        if (sparse_)
+          item.references.push_back(state +
+                                    static_cast<std::int32_t>(launched_ % DeviceRounds::kBanks) * count * rows_);
+    }
+    ++launched_;
+    return plan;
+  }
+
+  Status collect(DeviceRounds& device) {
+    TESSERA_TRY(device.collect(collected_++, answers_));
+    for (std::size_t i = 0; i < answers_.size(); ++i) known_[i] = answers_[i].position;
+    return {};
+  }
+
+  std::int32_t rows_;
+  bool sparse_;
+  std::vector<RoundPlan::Item> items_;
+  std::vector<std::int32_t> known_;  // of each sequence: its frontier after the last collected round
+  std::vector<sdk::RoundAnswer> answers_;
+  std::uint64_t launched_ = 0, collected_ = 0;
+};
+
 Result<Spread> time_passes(Passes& passes, Runner& runner, std::int32_t rounds) {
   std::vector<double> milliseconds;
   for (std::int32_t round = -2; round < rounds; ++round) {
@@ -121,13 +205,14 @@ Config config_for(const Config& config, const LoopBenchOptions& options) {
   wide.speculation = {.kind = "self",
                       .draft_tokens = options.draft_tokens,
                       .draft_loops = options.draft_loops,
+                      .rounds_in_flight = DeviceRounds::kBanks,
                       .acceptance = "exact",
                       .where = {}};
   wide.cache.pages = 0;
   wide.cache.memory_fraction = 0.95;
   wide.scheduler.max_batch = 1;
   for (const LoopShape& shape : options.shapes) {
-    const std::int64_t blocks = (shape.context + options.draft_tokens + sdk::kPageSize - 1) / sdk::kPageSize;
+    const std::int64_t blocks = Flights::blocks_of(shape, options);
     wide.scheduler.max_batch = std::max(wide.scheduler.max_batch, shape.sequences);
     wide.cache.pages = std::max(wide.cache.pages, blocks * shape.sequences * 4);
   }
@@ -141,7 +226,7 @@ Result<LoopBench> bench_loops(const Config& config, Registry& registry, const Lo
   const Config wide = config_for(config, options);
   std::int32_t longest = 0;
   for (const LoopShape& shape : options.shapes) longest = std::max(longest, shape.context);
-  const DecoderSpec spec = loop_bench_spec(options.geometry, longest + options.draft_tokens + 1);
+  const DecoderSpec spec = loop_bench_spec(options.geometry, Flights::most_context(longest, options));
   RepeatedWeights weights;
   auto runner = Runner::open(wide, registry, {.all_logits = false, .weights = &weights, .spec = &spec});
   if (!runner.ok()) return runner.status();
@@ -155,23 +240,29 @@ Result<LoopBench> bench_loops(const Config& config, Registry& registry, const Lo
   const std::int32_t capacity = (*runner)->graphs().capacity();
   std::vector<std::int32_t> launches{0};
   if (capacity > 0) launches.push_back(capacity);
-  Progress progress("decoding", static_cast<std::int64_t>(4 * options.shapes.size() * launches.size()));
+  Progress progress("decoding", static_cast<std::int64_t>(6 * options.shapes.size() * launches.size()));
   for (const LoopShape& shape : options.shapes)
     for (const std::int32_t graphs : launches)
-      for (const bool sparse : {false, true})
-        for (const bool speculative : {false, true}) {
-          TESSERA_TRY((*runner)->graphs().set_capacity(graphs));
-          LoopBenchRow row{shape, sparse, speculative, graphs > 0, {}, 0, 0};
-          Passes passes(spec, shape, options, sparse, speculative);
-          auto milliseconds = time_passes(passes, **runner, options.rounds);
-          if (!milliseconds.ok()) return milliseconds.status();
-          row.milliseconds = *milliseconds;
+      for (const bool sparse : {false, true}) {
+        TESSERA_TRY((*runner)->graphs().set_capacity(graphs));
+        const auto add = [&](bool speculative, bool in_flight, const Spread& milliseconds) {
+          LoopBenchRow row{shape, sparse, speculative, graphs > 0, in_flight, milliseconds, 0, 0};
           row.tokens_per_second =
               shape.sequences * (speculative ? options.tokens_per_round : 1) / row.milliseconds.median * 1e3;
           row.bytes = least_bytes(**runner, shape, options, bench.retention, sparse, speculative);
           bench.rows.push_back(row);
           progress.advance(1);
+        };
+        for (const bool speculative : {false, true}) {
+          Passes passes(spec, shape, options, sparse, speculative);
+          const auto milliseconds = time_passes(passes, **runner, options.rounds);
+          if (!milliseconds.ok()) return milliseconds.status();
+          add(speculative, false, *milliseconds);
         }
+        const auto milliseconds = Flights(spec, shape, options, sparse).run(**runner, options.rounds);
+        if (!milliseconds.ok()) return milliseconds.status();
+        if (!milliseconds->empty()) add(true, true, spread_of(*milliseconds));
+      }
   return bench;
 }
 

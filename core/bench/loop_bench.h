@@ -28,6 +28,7 @@ struct LoopBenchOptions {
 struct LoopBenchRow {
   LoopShape shape;
   bool sparse, speculative, graphs;
+  bool in_flight;       // two rounds at a time, which the device draws for
   Spread milliseconds;  // of one token of every sequence, or of one round
   double tokens_per_second;
   double bytes;  // weights and K and V that it reads at least

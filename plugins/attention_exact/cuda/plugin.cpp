@@ -243,10 +243,12 @@ Status ExactAttention::plan_segments(const sdk::PackedRows& rows) {
                                          " units exceeds the limits given to bind, " + std::to_string(most_units_));
   ranges_.clear();
   scheduled_ = false;
-  listed_ = all > resident_ || all > most;
+  const bool few = max_rows_ * group_ <= kStreamPairs;  // decoding: its launches should last for many tokens
+  listed_ = all > most || (all > resident_ && !few);
   singles_ = counts.single;
   if (!listed_) {
-    ranges_.push_back({nullptr, nullptr, 0, all, counts.multiple > 0, overlap_});
+    const std::int32_t blocks = few ? std::min(sdk::launch_bucket(all), most) : all;
+    ranges_.push_back({nullptr, nullptr, 0, blocks, counts.multiple > 0, overlap_});
     return {};
   }
   ranges_.push_back({units_, units_ + singles_, singles_, 0, false, overlap_});
