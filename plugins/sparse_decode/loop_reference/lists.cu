@@ -14,16 +14,32 @@ constexpr std::int32_t kBatch = 32;   // ranks of a warp that scores
 
 std::int32_t ceil_div(std::int64_t a, std::int64_t b) { return static_cast<std::int32_t>((a + b - 1) / b); }
 
-/// fold_256 over a warp whose lane holds ranks lane, lane + 32, ...
+/// Eight fold_32 at once, in nine shuffles instead of forty: lanes 16 apart meet first, as in the reference, and each
+/// half of the warp goes on with half of the sums. A lane ends with sum number folded_key().
+__device__ float fold_8(const float (&sums)[kKeys]) {
+  static_assert(kKeys == 8, "three halvings");
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const auto meet = [&](float low, float high, int width) {
+    const bool upper = (lane & width) != 0;
+    return __fadd_rn(upper ? high : low, __shfl_xor_sync(sdk::kWholeWarp, upper ? low : high, width));
+  };
+  float half[4], quarter[2];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) half[i] = meet(sums[i], sums[i + 4], 16);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) quarter[i] = meet(half[i], half[i + 2], 8);
+  float sum = meet(quarter[0], quarter[1], 4);
+  sum = __fadd_rn(sum, __shfl_xor_sync(sdk::kWholeWarp, sum, 2));
+  return __fadd_rn(sum, __shfl_xor_sync(sdk::kWholeWarp, sum, 1));
+}
+
+__device__ int folded_key() { return static_cast<int>(threadIdx.x) % 32 / 4; }
+
+/// fold_256 over a warp whose lane holds ranks lane, lane + 32, ...; every lane gets the result.
 __device__ float warp_fold_256(const float (&lanes)[kEach]) {
-  static_assert(kEach == 8, "eight partial sums");
-  float p[kEach];
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) p[i] = sdk::warp_fold_32(lanes[i]);
-  for (int width = 4; width > 0; width /= 2)
-#pragma unroll
-    for (int i = 0; i < width; ++i) p[i] = __fadd_rn(p[i], p[i + width]);
-  return p[0];
+  float sum = fold_8(lanes);
+  for (int width = 16; width >= 4; width /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(sdk::kWholeWarp, sum, width));
+  return sum;
 }
 
 /// exp(score - largest) of this lane's ranks of the segment that begins at `first`; +0 past `count`.
@@ -50,50 +66,94 @@ __global__ void __launch_bounds__(kThreads) whole_kernel(const Call call) {
   if (threadIdx.x % 32 == 0) call.scratch.whole_sums[place.pair * call.scratch.whole_segments + segment] = sum;
 }
 
+/// Products of kKeys keys with the query, whose components of this lane are lane, lane + 32, ... With kParts of them
+/// known, all keys are on their way before the first is needed.
+template <int kParts>
+__device__ void multiply(const float* q, const float* const (&k)[kKeys], std::int32_t dim, float (&sums)[kKeys]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if constexpr (kParts > 0) {
+    float keys[kKeys][kParts];
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i)
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) keys[i][part] = __ldg(k[i] + lane + 32 * part);
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      sums[i] = __fmul_rn(q[lane], keys[i][0]);
+#pragma unroll
+      for (int part = 1; part < kParts; ++part) sums[i] = sdk::fma_f32(q[lane + 32 * part], keys[i][part], sums[i]);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) sums[i] = __fmul_rn(q[lane], k[i][lane]);
+    for (std::int32_t d = lane + 32; d < dim; d += 32)
+#pragma unroll
+      for (int i = 0; i < kKeys; ++i) sums[i] = sdk::fma_f32(q[d], k[i][d], sums[i]);
+  }
+}
+
 /// Consume: scores of the selected positions, kBatch ranks a warp.
+template <int kParts>
 __global__ void __launch_bounds__(kThreads) score_kernel(const Call call) {
   const Place place(call, static_cast<std::int32_t>(blockIdx.z), static_cast<std::int32_t>(blockIdx.y));
-  const std::int32_t dim = call.shape.head_dim, count = call.store.counts[place.index];
+  const std::int32_t count = call.store.counts[place.index], lane = static_cast<std::int32_t>(threadIdx.x) % 32;
   const std::int32_t begin = static_cast<std::int32_t>(blockIdx.x * kWarps + threadIdx.x / 32) * kBatch;
-  const std::int32_t end = min(begin + kBatch, count), lane = static_cast<std::int32_t>(threadIdx.x) % 32;
+  const std::int32_t end = min(begin + kBatch, count);
   if (begin >= count) return;
-  const std::int32_t* selected = place.selected(call);
   const float* q = call.args.q.f32(place.row) + place.column;
   const float* keys = static_cast<const float*>(call.args.kv.k);
   float* scores = call.scratch.scores + place.pair * call.store.capacity;
+  // A lane looks up one of the warp's ranks.
+  const std::int64_t own = place.at(call, place.selected(call)[min(begin + lane, end - 1)]);
   std::uint32_t largest = 0;
-  for (std::int32_t first = begin; first < end; first += kKeys) {
+#pragma unroll
+  for (std::int32_t first = 0; first < kBatch; first += kKeys) {
+    if (begin + first >= end) break;
     const float* k[kKeys];
     float sums[kKeys];
 #pragma unroll
-    for (int i = 0; i < kKeys; ++i) {
-      k[i] = keys + place.at(call, selected[min(first + i, end - 1)]);
-      sums[i] = __fmul_rn(q[lane], k[i][lane]);
-    }
-    for (std::int32_t d = lane + 32; d < dim; d += 32) {
-      const float component = q[d];
-#pragma unroll
-      for (int i = 0; i < kKeys; ++i) sums[i] = sdk::fma_f32(component, k[i][d], sums[i]);
-    }
-#pragma unroll
-    for (int i = 0; i < kKeys; ++i) {
-      const float score = __fmul_rn(sdk::warp_fold_32(sums[i]), call.shape.scale);
-      if (first + i >= end) break;
-      if (lane == 0) scores[first + i] = score;
-      largest = max(largest, sdk::rank_key(score));
-    }
+    for (int i = 0; i < kKeys; ++i) k[i] = keys + __shfl_sync(sdk::kWholeWarp, own, first + i);
+    multiply<kParts>(q, k, call.shape.head_dim, sums);
+    const float score = __fmul_rn(fold_8(sums), call.shape.scale);
+    const std::int32_t rank = begin + first + folded_key();
+    if (rank >= end) continue;
+    if (lane % 4 == 0) scores[rank] = score;
+    largest = max(largest, sdk::rank_key(score));
   }
+  largest = __reduce_max_sync(sdk::kWholeWarp, largest);
   if (lane == 0) atomicMax(&call.scratch.largest[place.pair], largest);
 }
 
-/// 32 components of one segment of a list by one warp: the sum of its weights, and the chain of its weighted values.
-template <bool kCapture>
+/// kWidth neighbouring components of a value.
+template <int kWidth>
+struct Values;
+template <>
+struct Values<1> {
+  using Vector = float;
+  __device__ static float get(const float& v, int) { return v; }
+};
+template <>
+struct Values<2> {
+  using Vector = float2;
+  __device__ static float get(const float2& v, int i) { return i == 0 ? v.x : v.y; }
+};
+template <>
+struct Values<4> {
+  using Vector = float4;
+  __device__ static float get(const float4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
+};
+
+/// 32 * kWidth components of one segment of a list by one warp: the sum of its weights, and the chains of its weighted
+/// values.
+template <bool kCapture, int kWidth>
 __global__ void __launch_bounds__(kThreads) segment_kernel(const Call call) {
+  using Vector = typename Values<kWidth>::Vector;
   const Place place(call, static_cast<std::int32_t>(blockIdx.z), static_cast<std::int32_t>(blockIdx.y));
   const std::int32_t dim = call.shape.head_dim, count = call.store.counts[place.index];
   const std::int32_t unit = static_cast<std::int32_t>(blockIdx.x * kWarps + threadIdx.x / 32);
-  const std::int32_t segment = unit / (dim / 32), lane = static_cast<std::int32_t>(threadIdx.x) % 32;
-  const std::int32_t first = segment * kSegment, component = unit % (dim / 32) * 32 + lane;
+  const std::int32_t parts = dim / (32 * kWidth), segment = unit / parts;
+  const std::int32_t lane = static_cast<std::int32_t>(threadIdx.x) % 32;
+  const std::int32_t first = segment * kSegment, component = (unit % parts * 32 + lane) * kWidth;
   if (first >= count) return;
   const std::int32_t* selected = place.selected(call);
   const float largest = sdk::number_of(call.scratch.largest[place.pair]);
@@ -109,25 +169,30 @@ __global__ void __launch_bounds__(kThreads) segment_kernel(const Call call) {
   const float sum = warp_fold_256(weights);
   if (component == 0) call.scratch.sums[out] = sum;
 
-  // Values of several ranks are on their way before the chain needs the first.
+  // Values of several ranks are on their way before the chains need the first.
   const float* values = static_cast<const float*>(call.args.kv.v) + component;
   const std::int32_t ranks = min(kSegment, count - first);
-  float chain = 0.0f;
+  float chains[kWidth] = {};
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     for (int batch = 0; batch < 32; batch += kAhead) {
       if (i * 32 + batch >= ranks) break;
-      float ahead[kAhead];
+      Vector ahead[kAhead];
 #pragma unroll
-      for (int j = 0; j < kAhead; ++j) ahead[j] = values[__shfl_sync(sdk::kWholeWarp, offsets[i], batch + j)];
+      for (int j = 0; j < kAhead; ++j)
+        ahead[j] = __ldg(reinterpret_cast<const Vector*>(values + __shfl_sync(sdk::kWholeWarp, offsets[i], batch + j)));
 #pragma unroll
       for (int j = 0; j < kAhead; ++j) {
         const float weight = __shfl_sync(sdk::kWholeWarp, weights[i], batch + j);
-        if (i * 32 + batch + j < ranks) chain = sdk::fma_f32(weight, ahead[j], chain);
+        if (i * 32 + batch + j < ranks)
+#pragma unroll
+          for (int c = 0; c < kWidth; ++c)
+            chains[c] = sdk::fma_f32(weight, Values<kWidth>::get(ahead[j], c), chains[c]);
       }
     }
   }
-  call.scratch.vectors[out * dim + component] = chain;
+#pragma unroll
+  for (int c = 0; c < kWidth; ++c) call.scratch.vectors[out * dim + component + c] = chains[c];
 }
 
 /// parts[0] + parts[stride] + ..., in this order, several on their way at a time.
@@ -179,13 +244,32 @@ dim3 grid_of(const Call& call, std::int32_t units) {
               static_cast<unsigned>(call.args.rows.num_rows));
 }
 
+template <bool kCapture, int kWidth>
+void launch_segments(const Call& call, std::int32_t most, cudaStream_t stream) {
+  const std::int32_t units = ceil_div(most, kSegment) * (call.shape.head_dim / (32 * kWidth));
+  segment_kernel<kCapture, kWidth><<<grid_of(call, units), kThreads, 0, stream>>>(call);
+}
+
 template <bool kCapture>
 cudaError_t launch_lists(const Call& call, std::int32_t most, cudaStream_t stream) {
-  const std::int32_t units = ceil_div(most, kSegment) * (call.shape.head_dim / 32);
-  segment_kernel<kCapture><<<grid_of(call, units), kThreads, 0, stream>>>(call);
+  if (call.shape.head_dim % 128 == 0)
+    launch_segments<kCapture, 4>(call, most, stream);
+  else if (call.shape.head_dim % 64 == 0)
+    launch_segments<kCapture, 2>(call, most, stream);
+  else
+    launch_segments<kCapture, 1>(call, most, stream);
   const dim3 pairs(static_cast<unsigned>(call.args.rows.num_rows), static_cast<unsigned>(call.shape.num_q_heads));
   merge_kernel<kCapture><<<pairs, 128, 0, stream>>>(call);
   return cudaGetLastError();
+}
+
+void launch_scores(const Call& call, std::int32_t most, cudaStream_t stream) {
+  const dim3 grid = grid_of(call, ceil_div(most, kBatch));
+  switch (call.shape.head_dim) {
+    case 64: score_kernel<2><<<grid, kThreads, 0, stream>>>(call); break;
+    case 128: score_kernel<4><<<grid, kThreads, 0, stream>>>(call); break;
+    default: score_kernel<0><<<grid, kThreads, 0, stream>>>(call);
+  }
 }
 
 }  // namespace
@@ -201,7 +285,7 @@ cudaError_t launch_consume(const Call& call, cudaStream_t stream) {
       static_cast<std::size_t>(call.args.rows.num_rows) * static_cast<std::size_t>(call.shape.num_q_heads);
   const cudaError_t error = cudaMemsetAsync(call.scratch.largest, 0, pairs * sizeof(std::uint32_t), stream);
   if (error != cudaSuccess) return error;
-  score_kernel<<<grid_of(call, ceil_div(most, kBatch)), kThreads, 0, stream>>>(call);
+  launch_scores(call, most, stream);
   return launch_lists<false>(call, most, stream);
 }
 
