@@ -102,7 +102,7 @@ class CudaLoopReference final : public LoopReferenceBase {
   }
 
   static constexpr int kParts = 5;
-  static constexpr std::int64_t kStaticShared = 40 << 10;  // what the selection has besides its scores, generously
+  static constexpr std::int64_t kStaticShared = 4096;  // what the selection has besides its scores, generously
   Store store_{};
   Scratch scratch_{};
   std::int64_t starts_[kParts] = {};                          // in floats

@@ -45,32 +45,25 @@ __device__ void find_digit(const std::int32_t* histogram, std::int32_t left, std
   }
 }
 
-/// The key of rank `count`, eight bits at a time. Scores share their leading bits, so each lane counts in a column of
-/// its own: threads that count the same digit do not wait for each other.
+/// The key of rank `count`, eight bits at a time.
 __device__ Threshold find_threshold(const float* scores, std::int32_t length, std::int32_t count) {
-  __shared__ std::int32_t columns[kDigits * 32], histogram[kDigits];
+  __shared__ std::int32_t histogram[kDigits];
   __shared__ std::int32_t digit, rest;
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   std::uint32_t prefix = 0;
   std::int32_t left = count;
   for (int shift = 24; shift >= 0; shift -= 8) {
-    for (int i = static_cast<int>(threadIdx.x); i < kDigits * 32; i += kThreads) columns[i] = 0;
+    if (threadIdx.x < kDigits) histogram[threadIdx.x] = 0;
     __syncthreads();
     for (std::int32_t j = static_cast<std::int32_t>(threadIdx.x); j < length; j += kThreads) {
       const std::uint32_t key = sdk::rank_key(scores[j]);
-      if (shift == 24 || key >> (shift + 8) == prefix >> (shift + 8))
-        atomicAdd(&columns[(key >> shift & 255u) * 32 + static_cast<unsigned>(lane)], 1);
-    }
-    __syncthreads();
-    for (int i = warp; i < kDigits; i += kWarps) {
-      const std::int32_t sum = warp_sum(columns[i * 32 + lane]);
-      if (lane == 0) histogram[i] = sum;
+      if (shift == 24 || key >> (shift + 8) == prefix >> (shift + 8)) atomicAdd(&histogram[key >> shift & 255u], 1);
     }
     __syncthreads();
     if (threadIdx.x < 32) find_digit(histogram, left, &digit, &rest);
     __syncthreads();
     prefix |= static_cast<std::uint32_t>(digit) << shift;
     left = rest;
+    __syncthreads();  // the histogram is written again
   }
   return {prefix, left};
 }
