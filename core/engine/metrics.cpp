@@ -61,6 +61,10 @@ struct Metrics::Impl {
                                                        .Help("Decoded rows of a looped model by the loops they ran")
                                                        .Register(registry);
   prometheus::Gauge& rounds = gauge("tessera_speculation_rounds", "Rounds of speculation so far");
+  prometheus::Gauge& device_rounds =
+      gauge("tessera_speculation_device_rounds", "Rounds of a sequence so far that ran on the device alone");
+  prometheus::Gauge& discarded_rounds =
+      gauge("tessera_speculation_discarded_rounds", "Rounds of a sequence so far that came back after it had ended");
   prometheus::Family<prometheus::Gauge>& candidates =
       prometheus::BuildGauge()
           .Name("tessera_speculation_candidates")
@@ -114,6 +118,8 @@ void Metrics::scheduler(const SchedulerStats& stats, std::int32_t waiting, std::
     if (stats.decoded_loops[i] > 0)
       impl_->decoded.Add({{"loops", std::to_string(i + 1)}}).Set(static_cast<double>(stats.decoded_loops[i]));
   impl_->rounds.Set(static_cast<double>(stats.rounds));
+  impl_->device_rounds.Set(static_cast<double>(stats.device_rounds));
+  impl_->discarded_rounds.Set(static_cast<double>(stats.discarded_rounds));
   for (std::size_t i = 0; i < stats.candidates.size() && stats.candidates[i] > 0; ++i) {
     const auto count = [&](const char* outcome, std::int64_t value) {
       impl_->candidates.Add({{"place", std::to_string(i + 1)}, {"outcome", outcome}}).Set(static_cast<double>(value));
