@@ -3,39 +3,21 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
-#include <optional>
 #include <set>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "base/random.h"
-#include "sched/scheduler.h"
-#include "storm_model.h"
+#include "storm_flights.h"
 
 namespace tessera {
 
-class Storm {
+class Storm : public StormFlights {
  public:
-  Storm(std::uint64_t seed, std::int32_t depths, std::int32_t draft_tokens, std::int32_t draft_loops)
-      : random_(seed),
-        limits_{.max_batch = 1 + below(5),
-                .step_tokens = 0,
-                .chunk_cap = below(2) * (1 + below(24)),
-                .max_queue = 1 + below(12),
-                .max_context = 100,
-                .depths = depths,
-                .capture_depth = depths > 2 ? below(2) : 0,
-                .sparse_tables = depths == 1 && below(2) != 0,
-                .draft_tokens = draft_tokens,
-                .draft_loops = draft_loops,
-                .prefix_cache = below(4) != 0},
-        pool_(depths * (5 + below(9)) + below(depths), below(2) ? std::optional(seed) : std::nullopt) {
-    limits_.step_tokens = limits_.max_batch * limits_.round_rows() + below(60);
-    held_.resize(static_cast<std::size_t>(pool_.size()));
-  }
+  Storm(std::uint64_t seed, std::int32_t depths, std::int32_t draft_tokens, std::int32_t draft_loops,
+        std::int32_t rounds_in_flight = 1)
+      : StormFlights(seed, depths, draft_tokens, draft_loops, rounds_in_flight) {}
 
   void run(int steps) {
     Scheduler scheduler(limits_, pool_);
@@ -44,21 +26,23 @@ class Storm {
       if (below(12) == 0) cancel(scheduler);
       step(scheduler);
     }
-    for (int i = 0; !scheduler.idle(); ++i) {
+    for (int i = 0; !scheduler.idle() || scheduler.in_flight() > 0; ++i) {
       REQUIRE(i < 20000);
       step(scheduler);
     }
-    CHECK(live_.empty());
+    CHECK((live_.empty() && leaving_.empty()));
     CHECK(pool_.in_use() == 0);
     CHECK(scheduler.references().outstanding() == 0);
     stats = scheduler.stats();
+    recalls = recalls_;
+    CHECK(stats.device_rounds == landed_);
+    CHECK(stats.discarded_rounds == discarded_);
   }
 
   SchedulerStats stats;
+  std::int64_t recalls = 0;
 
  private:
-  std::int32_t below(std::int32_t n) { return static_cast<std::int32_t>(random_.below(static_cast<std::uint32_t>(n))); }
-
   void submit(Scheduler& scheduler) {
     std::vector<SequenceSpec> specs;
     const std::int32_t count = 1 + below(2);
@@ -70,9 +54,12 @@ class Storm {
     if (below(2)) rule.exit_threshold = 0.5f, rule.min = 1 + below(rule.max);
     if (limits_.depths > 1 || limits_.sparse_tables) rule.decode_tail = below(3) == 0 ? below(length + 1) : below(2);
     if (limits_.sparse_decode() && below(3) != 0) rule.sparse_from = below(2) * below(100);
-    const bool every = limits_.draft_loops > 0 && below(2) != 0;
+    const bool greedy = flies() && below(2) != 0;
+    if (greedy && below(4) != 0) rule.max = limits_.depths, rule.exit_threshold = 1, rule.min = 1;  // it may fly
+    const bool every = limits_.draft_loops > 0 && !greedy && below(2) != 0;
     for (std::int32_t i = 0; i < count; ++i) {
-      specs.push_back({next_id_ + static_cast<SequenceId>(i), prompt, 1 + below(35), rule, every});
+      specs.push_back(
+          {next_id_ + static_cast<SequenceId>(i), prompt, 1 + below(flies() ? 70 : 35), rule, every, greedy});
     }
     const bool fits = std::all_of(specs.begin(), specs.end(), [&](const SequenceSpec& spec) {
       const std::int32_t total = length + spec.max_tokens;
@@ -86,40 +73,23 @@ class Storm {
       Model& model = live_[spec.id];
       model = {
           .tokens = spec.prompt, .prompt = prompt.size(), .max_tokens = spec.max_tokens, .table = {}, .rule = rule};
-      model.draft_every_row = every;
+      model.draft_every_row = every, model.greedy = greedy;
       model.loops.assign(static_cast<std::size_t>(model.decode_from()), rule.max);
     }
     next_id_ += static_cast<SequenceId>(count);
   }
 
-  void cancel(Scheduler& scheduler) {
-    const SequenceId id = static_cast<SequenceId>(below(static_cast<std::int32_t>(next_id_) + 1));
-    REQUIRE(scheduler.alive(id) == live_.contains(id));
-    REQUIRE(scheduler.cancel(id) == (live_.erase(id) == 1));
-    check_references();
-  }
-
   void step(Scheduler& scheduler) {
+    fly(scheduler);
     const StepPlan plan = scheduler.plan();
     REQUIRE(plan.dump() == scheduler.plan().dump());
+    if (plan.recall) return recall(scheduler, plan);
+    recalled_ = false;
     check_order(plan);
-    for (const SequenceId id : plan.preempted) {
-      Model& model = live_.at(id);
-      model.running = false;
-      model.computed = 0;
-      model.end_round();
-      model.table.clear();
-    }
-    for (const auto& admission : plan.admitted) {
-      Model& model = live_.at(admission.id);
-      model.running = true;
-      model.computed = static_cast<std::int32_t>(admission.hits.size()) / limits_.depths * 16;
-      REQUIRE(model.computed < static_cast<std::int32_t>(model.tokens.size()));
-    }
-    for (const PlanSlice& slice : plan.slices) live_.at(slice.id).table = slice.pages;
+    if (plan.empty() && scheduler.in_flight() > 0) return land(scheduler);
+    begin(plan);
     std::vector<ExitOutcome> exits;
     std::vector<StepOutcome> outcomes;
-    for (const PlanSlice& slice : plan.slices) compute(slice), track_references(slice);
     for (const PlanSlice& slice : plan.slices) {
       if (slice.exit) exits.push_back(judge(slice));
       if (!(slice.exit ? exits.back().left : slice.last_pass())) continue;
@@ -133,32 +103,55 @@ class Storm {
       }
     }
     if (below(2)) std::reverse(outcomes.begin(), outcomes.end());  // any order is allowed
-    check_states(plan);
     scheduler.commit(plan, outcomes, exits);
     for (const StepOutcome& outcome : outcomes) {
-      if (outcome.finished) live_.erase(outcome.id);
+      if (outcome.finished) end(outcome.id);
     }
-    check_references();
+    check_references(scheduler);
     REQUIRE(scheduler.running() == std::count_if(live_.begin(), live_.end(), [](auto& m) { return m.second.running; }));
     REQUIRE(scheduler.running() + scheduler.waiting() == std::ssize(live_));
     REQUIRE(scheduler.running() <= limits_.max_batch);
   }
 
-  /// Decode rows ride, the oldest progresses, preemption is from the young end, admission from the old one.
+  /// Everything up to where the rows have run.
+  void begin(const StepPlan& plan) {
+    for (const SequenceId id : plan.preempted) {
+      Model& model = live_.at(id);
+      model.running = false;
+      model.computed = 0;
+      model.table.clear();
+    }
+    for (const auto& admission : plan.admitted) {
+      Model& model = live_.at(admission.id);
+      model.running = true;
+      model.computed = static_cast<std::int32_t>(admission.hits.size()) / limits_.depths * 16;
+      REQUIRE(model.computed < static_cast<std::int32_t>(model.tokens.size()));
+    }
+    for (const PlanSlice& slice : plan.slices) live_.at(slice.id).table = slice.pages;
+    for (const PlanSlice& slice : plan.slices) compute(slice), track_references(slice);
+    check_states();
+    // What preempted rows held is free only for the next plan.
+    for (const SequenceId id : plan.preempted) live_.at(id).end_round();
+  }
+
+  /// Decode rows ride, the oldest progresses, preemption is from the young end, admission from the old one. Sequences
+  /// with rounds in flight ride in no step and are not preempted.
   void check_order(const StepPlan& plan) {
     std::map<SequenceId, std::size_t> place;
     for (std::size_t i = 0; i < plan.slices.size(); ++i) {
       REQUIRE(place.emplace(plan.slices[i].id, i).second);
     }
-    if (!live_.empty()) REQUIRE(place.contains(live_.begin()->first));
-    for (const auto& [id, model] : live_)
+    if (!live_.empty() && !live_.begin()->second.flies()) REQUIRE(place.contains(live_.begin()->first));
+    for (const auto& [id, model] : live_) {
+      if (model.flies()) REQUIRE_FALSE(place.contains(id));
       if (model.pass_rows > 0 && std::count(plan.preempted.begin(), plan.preempted.end(), id) == 0)
         REQUIRE(place.contains(id));  // rows between passes ride in every step
+    }
     std::vector<SequenceId> running, waiting, decodes;
     const std::set<SequenceId> preempted(plan.preempted.begin(), plan.preempted.end());
     for (const auto& [id, model] : live_) {
       (model.running ? running : waiting).push_back(id);
-      if (!model.running || preempted.contains(id)) continue;
+      if (!model.running || model.flies() || preempted.contains(id)) continue;
       const std::int32_t next = model.computed;
       const bool undecided = next >= model.decode_from() && next >= static_cast<std::int32_t>(model.loops.size());
       const bool last = next == static_cast<std::int32_t>(model.tokens.size()) - 1;
@@ -175,33 +168,13 @@ class Storm {
     for (const SequenceId id : plan.preempted) {
       REQUIRE(!running.empty());
       REQUIRE(running.back() == id);
+      REQUIRE_FALSE(live_.at(id).flies());
       running.pop_back();
       REQUIRE_FALSE(place.contains(id));
     }
     REQUIRE((plan.preempted.empty() || plan.admitted.empty()));
     for (std::size_t i = 0; i < plan.admitted.size(); ++i) REQUIRE(plan.admitted[i].id == waiting.at(i));
     REQUIRE(plan.num_rows <= limits_.step_tokens);
-  }
-
-  std::uint64_t& slot_of(const PlanSlice& slice, std::size_t depth, std::size_t position) {
-    const std::size_t blocks = slice.pages.size() / static_cast<std::size_t>(limits_.depths);
-    return held_.at(static_cast<std::size_t>(slice.pages[depth * blocks + position / 16]))[position % 16];
-  }
-
-  /// What computing `position` at a depth gives.
-  std::uint64_t made(const Model& model, std::size_t position, std::size_t depth) const {
-    return content(model.marked(position + 1, limits_.sparse_decode()), loops_before(model, position), depth);
-  }
-
-  /// Of a plain model there is nothing to tell.
-  std::vector<std::int32_t> loops_before(const Model& model, std::size_t position) const {
-    return limits_.depths == 1 ? std::vector<std::int32_t>{} : model.loops_of(position);
-  }
-
-  /// KV of a position in a plane, once it has left.
-  std::uint64_t wanted(const Model& model, std::size_t position, std::size_t depth) const {
-    if (position < model.loops.size()) depth = std::min(depth, static_cast<std::size_t>(model.loops[position]) - 1);
-    return made(model, position, depth);
   }
 
   /// Writes the rows' KV at their depth, then reads everything there that the last row attends to.
@@ -218,24 +191,26 @@ class Storm {
     if (model.pass_rows > 0) REQUIRE(std::ssize(slice.tokens) == model.pass_rows);
     REQUIRE(end <= model.tokens.size() + model.candidates.size());
     if (plain) REQUIRE(blocks == (end + 15) / 16);
-    REQUIRE(blocks >= (end + 15) / 16);
     if (plain) REQUIRE(slice.wants_logits == (end == model.tokens.size()));
     if (limits_.chunk_cap > 0 && plain) REQUIRE(std::ssize(slice.tokens) <= limits_.chunk_cap);
     const auto known = model.marked(end, false);
     REQUIRE(std::equal(slice.tokens.begin(), slice.tokens.end(), known.begin() + slice.first_position));
     for (std::size_t p = first; p < end; ++p)
       if (p < model.loops.size()) REQUIRE(slice.loops == model.loops[p]);
-    for (std::size_t p = 0; p < end; ++p) {
-      std::uint64_t& slot = slot_of(slice, depth, p);
-      if (p >= first) {
-        if (p == first || p % 16 == 0) REQUIRE(tables_with(slice.pages[depth * blocks + p / 16]) == 1);
-        slot = made(model, p, depth);
-      } else if (slot != wanted(model, p, depth)) {
-        FAIL("sequence ", slice.id, " reads other KV at position ", p, ", depth ", depth);
-      }
-    }
+    run_rows(slice.id, model, slice.pages, depth, first, end);
+    take_states(slice, model);
     model.pass_rows = static_cast<std::int32_t>(end - first);
     ++model.pass_depth;
+  }
+
+  /// A row keeps its state from its first pass on.
+  void take_states(const PlanSlice& slice, Model& model) const {
+    if (slice.depth == 0) {
+      model.states.insert(model.states.end(), slice.states.begin(), slice.states.end());
+    } else {
+      REQUIRE(slice.num_rows() <= std::ssize(model.states));
+      REQUIRE(std::equal(slice.states.rbegin(), slice.states.rend(), model.states.rbegin()));
+    }
   }
 
   void begin_round(const PlanSlice& slice, Model& model) {
@@ -256,7 +231,7 @@ class Storm {
 
   /// A row is captured once, at its depth, and deeper passes find it in the same slot.
   void track_references(const PlanSlice& slice) {
-    const Model& model = live_.at(slice.id);
+    Model& model = live_.at(slice.id);
     if (limits_.sparse_tables) {  // a sparse row has a table, and so a slice, of its own
       REQUIRE((slice.mode == sdk::RowMode::select) == model.sparse(slice.first_position));
       REQUIRE((slice.num_rows() == 1 || !model.sparse(slice.first_position + slice.num_rows() - 1)));
@@ -271,25 +246,22 @@ class Storm {
       if (!sparse) continue;
       const std::int32_t slot = slice.references.at(static_cast<std::size_t>(row));
       const std::pair holder{slice.id, position};
-      if (slice.mode == sdk::RowMode::capture) captured_[slot] = holder;
+      if (slice.mode == sdk::RowMode::capture) {
+        captured_[slot] = holder;
+        model.references.push_back(slot);
+      }
       REQUIRE(captured_[slot] == holder);
+      REQUIRE(uses_of(slot) == 1);
     }
   }
 
-  /// The token after `position`: a function of the sequence alone, as greedy sampling is.
-  std::int32_t token_after(const Model& model, std::size_t position) const {
-    return static_cast<std::int32_t>(made(model, position, 99) >> 40 & 1);
-  }
-
-  /// Mostly right.
   void draft(const PlanSlice& slice, std::vector<StepOutcome>& outcomes) {
     Model& model = live_.at(slice.id);
     REQUIRE(slice.candidates == model.candidates);
     const bool last = model.drafted + 1 == model.round_rows;
     REQUIRE(slice.wants_logits == (!last || model.draft_every_row));
     if (slice.wants_logits) {
-      const std::int32_t right = token_after(model, static_cast<std::size_t>(slice.first_position));
-      const std::int32_t token = below(4) == 0 ? 1 - right : right;
+      const std::int32_t token = guess_after(model, static_cast<std::size_t>(slice.first_position));
       if (!last) model.candidates.push_back(token);
       outcomes.push_back({slice.id, {token}, false});
     }
@@ -313,10 +285,6 @@ class Storm {
     return outcome;
   }
 
-  bool ends(const Model& model, std::size_t more) {
-    return static_cast<std::int32_t>(model.tokens.size() + more - model.prompt) == model.max_tokens || below(30) == 0;
-  }
-
   /// A function of what was computed, as the exit gate is.
   ExitOutcome judge(const PlanSlice& slice) {
     const Model& model = live_.at(slice.id);
@@ -335,32 +303,11 @@ class Storm {
     if (first >= model.loops.size()) model.loops.resize(model.loops.size() + count, slice.depth + 1);
     for (std::size_t p = first; p < first + count; ++p)
       for (std::int32_t depth = slice.depth + 1; depth < slice.planes; ++depth)
-        slot_of(slice, static_cast<std::size_t>(depth), p) = slot_of(slice, static_cast<std::size_t>(slice.depth), p);
+        slot_of(slice.pages, static_cast<std::size_t>(depth), p) =
+            slot_of(slice.pages, static_cast<std::size_t>(slice.depth), p);
     model.computed += rows;
-    model.pass_rows = model.pass_depth = 0;
-    if (slice.role != SliceRole::verify) return;
-    const auto depths = static_cast<std::size_t>(limits_.depths), blocks = model.table.size() / depths;
-    const auto kept = static_cast<std::size_t>(model.computed + 15) / 16;
-    std::vector<PageId> table;
-    for (std::size_t i = 0; i < model.table.size(); ++i)
-      if (i % blocks < kept) table.push_back(model.table[i]);
-    model.table = table;
-  }
-
-  /// No row of the state bank belongs to two rows.
-  void check_states(const StepPlan& plan) {
-    std::set<std::int32_t> states;
-    for (const PlanSlice& slice : plan.slices)
-      for (const std::int32_t state : slice.states) {
-        REQUIRE(states.insert(state).second);
-        REQUIRE(state < 2 * limits_.step_tokens);
-      }
-  }
-
-  std::int64_t tables_with(PageId page) const {
-    std::int64_t count = 0;
-    for (const auto& [id, model] : live_) count += std::count(model.table.begin(), model.table.end(), page);
-    return count;
+    model.end_pass();
+    if (slice.role == SliceRole::verify) trim(model);
   }
 
   StepOutcome sample(SequenceId id) {
@@ -369,22 +316,7 @@ class Storm {
     return {id, {model.tokens.back()}, ends(model, 0)};
   }
 
-  void check_references() {
-    std::map<PageId, std::int32_t> count;
-    for (const auto& [id, model] : live_) {
-      for (const PageId page : model.table) ++count[page];
-    }
-    for (PageId page = 0; page < pool_.size(); ++page) REQUIRE(pool_.references(page) == count[page]);
-    REQUIRE(pool_.in_use() == std::count_if(count.begin(), count.end(), [](auto& c) { return c.second > 0; }));
-  }
-
-  Random random_;
-  SchedulerLimits limits_;
-  PagePool pool_;
-  std::vector<std::array<std::uint64_t, 16>> held_;                       // [page][slot]
-  std::map<SequenceId, Model> live_;                                      // ids ascend in arrival order
   std::map<std::int32_t, std::pair<SequenceId, std::int32_t>> captured_;  // by slot: whose row
-  SequenceId next_id_ = 1;
 };
 
 }  // namespace tessera

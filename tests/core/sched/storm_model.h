@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <vector>
 
@@ -12,7 +13,7 @@
 
 namespace tessera {
 
-struct Model {  // of one live sequence
+struct Model {  // of one sequence
   std::vector<std::int32_t> tokens;
   std::size_t prompt = 0;
   std::int32_t max_tokens = 0;
@@ -21,13 +22,18 @@ struct Model {  // of one live sequence
   bool running = false;
   LoopParams rule{};
   bool draft_every_row = false;
+  bool greedy = false;
   std::vector<std::int32_t> loops{};  // that each decided position runs
   std::int32_t pass_rows = 0;         // between two passes
   std::int32_t pass_depth = 0;
   std::vector<std::int32_t> candidates{};  // of a round
   std::int32_t round_rows = 0;
   std::int32_t drafted = 0;
+  std::vector<std::int32_t> states{};                 // rows of the state bank that it holds
+  std::vector<std::int32_t> references{};             // slots that its captured rows of steps hold
+  std::deque<std::vector<std::int32_t>> in_flight{};  // slots of each round in flight, oldest first
 
+  bool flies() const { return !in_flight.empty(); }
   std::int32_t decode_from() const { return static_cast<std::int32_t>(prompt) - rule.decode_tail; }
   bool sparse(std::int32_t position) const { return position >= std::max(rule.sparse_from, decode_from()); }
   /// Known tokens, then the round's candidates; each with the mode of its row.
@@ -45,7 +51,15 @@ struct Model {  // of one live sequence
     all.resize(count, rule.max);
     return all;
   }
-  void end_round() { candidates.clear(), round_rows = drafted = pass_rows = pass_depth = 0; }
+  /// Its rows between two passes leave, or are dropped.
+  void end_pass() {
+    pass_rows = pass_depth = 0;
+    states.clear(), references.clear();
+  }
+  void end_round() {
+    end_pass();
+    candidates.clear(), round_rows = drafted = 0;
+  }
 };
 
 /// What the KV of the last of `tokens` depends on: them, the loops of those before it, and its own depth.
