@@ -263,6 +263,21 @@ TEST_CASE("a recall may give back enough pages to go on without preempting anybo
   CHECK(plan.slices.at(0).id == 1);
 }
 
+TEST_CASE("no round takes pages that a prompt was admitted for and does not have yet") {
+  PagePool pool(4 * 4);  // four blocks
+  SchedulerLimits limits = kLimits;
+  limits.chunk_cap = 8;
+  Scheduler scheduler(limits, pool);
+  submit(scheduler, spec_of(1, 14, 10, 100));  // a round needs a second block
+  submit(scheduler, spec_of(2, 48, 4, 100));
+  while (scheduler.computed(1) < 14) step(scheduler);
+  CHECK(scheduler.running() == 2);
+  CHECK(pool.available() >= 4);
+  CHECK(scheduler.plan_round().empty());
+  CHECK(scheduler.cancel(2));
+  CHECK(launch(scheduler).items[0].grant.size() == 4);
+}
+
 TEST_CASE("rounds are dense below the crossing, sparse above it, and none is launched that might cross") {
   PagePool pool(64);
   Scheduler scheduler(kLimits, pool);
