@@ -77,12 +77,13 @@ void Engine::cancel_all() {
 
 bool Engine::step() {
   const std::int64_t begin = now_ns();
+  const std::size_t before = flights_.size();
   while (scheduler_.leaving() > 0) land_round();
   if (scheduler_.in_flight() == limits_.rounds_in_flight && limits_.rounds_in_flight > 1) land_round();
   const bool launched = !recalled_ && launch_round();
   const bool stepped = run_step();
-  const bool landed = !stepped && !launched && !flights_.empty();
-  if (landed) land_round();
+  if (!stepped && !launched && !flights_.empty()) land_round();
+  const bool landed = flights_.size() < before + (launched ? 1 : 0);
   if (!stepped && !launched && !landed) {
     check(scheduler_.idle(), "nothing is planned while {} sequences wait and {} run", scheduler_.waiting(),
           scheduler_.running());
