@@ -86,6 +86,7 @@ void check_drained(const Bench& bench) {
   CHECK(bench.engine->idle());
   CHECK(bench.engine->pages().in_use() == 0);
   CHECK(bench.engine->references().outstanding() == 0);
+  CHECK(bench.metric("tessera_kv_pages_in_use 0"));
 }
 
 struct Answers {
@@ -186,6 +187,42 @@ TEST_CASE("answers are the same where pages are so few that rounds are recalled 
     CHECK(stats.device_rounds > 0);
     CHECK(stats.preemptions > 0);
   }
+}
+
+TEST_CASE("a last request that ends with rounds in flight leaves nothing behind, and the metrics say so") {
+  Bench bench(flying(looped_config("", "0.1")));
+  for (const bool cancelled : {true, false}) {
+    CAPTURE(cancelled);
+    Told whole, told;
+    REQUIRE(bench.engine->submit(1, greedy_request(bench, 20, 24), whole).ok());
+    run(bench);
+    Request request = greedy_request(bench, 20, 24);
+    if (!cancelled) request.stops = {whole.text.at(0).substr(6, 3)};
+    const std::int64_t before = bench.engine->stats().discarded_rounds;
+    REQUIRE(bench.engine->submit(2, std::move(request), told).ok());
+    for (int step = 1; told.terminals == 0; ++step) {
+      REQUIRE(bench.engine->step());
+      if (cancelled && step == 8) bench.engine->cancel(2);
+    }
+    CHECK(bench.engine->idle() == !cancelled);  // a step lands what it has ended
+    CHECK((bench.engine->pages().in_use() > 0) == cancelled);
+    run(bench);
+    CHECK(bench.engine->stats().discarded_rounds > before);
+    check_drained(bench);
+  }
+}
+
+TEST_CASE("an engine may go away with rounds in flight") {
+  Told told;
+  {
+    Bench bench(flying(looped_config("", "0.1")));
+    REQUIRE(bench.engine->submit(1, greedy_request(bench, 20, 24), told).ok());
+    for (int step = 0; step < 8; ++step) REQUIRE(bench.engine->step());
+    bench.engine->cancel_all();
+    CHECK_FALSE(bench.engine->idle());
+  }
+  CHECK(told.terminals == 1);
+  CHECK(told.last == sdk::EventKind::cancelled);
 }
 
 TEST_CASE("a ticket that is used again while rounds of its last request are in flight is another request") {
