@@ -219,7 +219,7 @@ Result<std::vector<CheckRow>> run_checks(const Config& config, Registry& registr
   auto runner = Runner::open(roomy, registry, {});
   if (!runner.ok()) return runner.status();
   std::vector<CheckRow> rows;
-  constexpr std::int64_t kCases = 16 + 10 + 8 + 18 + 3 + 3 + 21 + 33 + 5 + 6;
+  constexpr std::int64_t kCases = 16 + 10 + 8 + 18 + 3 + 3 + 21 + 74 + 5 + 6;
   Progress progress("checking", kCases);
   SchedulerLimits limits = scheduler_limits(wide, **runner);
   limits.prefix_cache = false;

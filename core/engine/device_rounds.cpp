@@ -119,7 +119,10 @@ Result<bool> DeviceRounds::submit(const RoundPlan& plan, std::vector<float>* log
   if (!on_host()) {
     auto known = key();
     if (!known.ok()) return known.status();
-    if (known->empty()) return false;
+    if (known->empty()) {
+      ++declined_;
+      return false;
+    }
     round = *std::move(known);
   }
   const auto bank = static_cast<std::int32_t>(plan.number % kBanks);

@@ -37,6 +37,8 @@ class DeviceRounds {
 
   const RoundShape& shape() const { return shape_; }
   std::int32_t in_flight() const { return static_cast<std::int32_t>(flights_.size()); }
+  /// Rounds that were not enqueued because their launches were not known.
+  std::int64_t declined() const { return declined_; }
   /// Enqueues the round. False, and nothing has happened, when its launches depend on positions that only the device
   /// knows: its sequences are decoded step by step then. With `logits` it waits for the round and appends the
   /// verification's, [sequence][row][vocab]. After an error `discard` what is in flight.
@@ -80,6 +82,7 @@ class DeviceRounds {
   PassContext context_;
   std::vector<Pass> passes_;
   std::deque<Flight> flights_;  // oldest first
+  std::int64_t declined_ = 0;
 };
 
 }  // namespace tessera

@@ -65,6 +65,9 @@ struct Metrics::Impl {
       gauge("tessera_speculation_device_rounds", "Rounds of a sequence so far that ran on the device alone");
   prometheus::Gauge& discarded_rounds =
       gauge("tessera_speculation_discarded_rounds", "Rounds of a sequence so far that came back after it had ended");
+  prometheus::Gauge& declined_rounds =
+      gauge("tessera_speculation_declined_rounds",
+            "Rounds so far that the device could not run alone and that were decoded by steps");
   prometheus::Family<prometheus::Gauge>& candidates =
       prometheus::BuildGauge()
           .Name("tessera_speculation_candidates")
@@ -128,6 +131,8 @@ void Metrics::scheduler(const SchedulerStats& stats, std::int32_t waiting, std::
     count("confirmed", stats.confirmed[i]);
   }
 }
+
+void Metrics::declined_rounds(std::int64_t count) { impl_->declined_rounds.Set(static_cast<double>(count)); }
 
 void Metrics::references(std::int32_t in_use, std::int32_t high_water, std::int32_t total) {
   impl_->references_used.Set(in_use);

@@ -44,9 +44,6 @@ Digest model_digest(const std::filesystem::path& folder, const Digest& weights) 
 
 }  // namespace
 
-Runner::Runner() = default;
-Runner::~Runner() = default;
-
 Result<std::unique_ptr<Runner>> Runner::open(const Config& config, Registry& registry, const RunnerOptions& options) {
   std::unique_ptr<Runner> runner(new Runner());
   auto backend = registry.create<sdk::Backend>(config.backend, sdk::Device::any);

@@ -43,7 +43,6 @@ using LoopStates = std::vector<std::vector<float>>;
 class Runner {
  public:
   static Result<std::unique_ptr<Runner>> open(const Config& config, Registry& registry, const RunnerOptions& options);
-  ~Runner();
 
   const DecoderSpec& spec() const { return decoder_->spec(); }
   Decoder& decoder() { return *decoder_; }
@@ -82,7 +81,7 @@ class Runner {
   const std::vector<float>& exits() const { return answer_.exits; }
 
  private:
-  Runner();
+  Runner() = default;
   Status load_model(const Config& config, const RunnerOptions& options);
   Status open_sparse(const Config& config, Registry& registry);
   Status bind_sparse(const Config& config);

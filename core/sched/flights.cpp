@@ -60,8 +60,7 @@ RoundPlan Scheduler::plan_round() const {
     spare -= missing;
     for (std::int32_t i = 0; i < missing; ++i, next = pool_.next_available(next)) item.grant.push_back(next);
     table.insert(table.end(), item.grant.begin(), item.grant.end());
-    item.pages.resize(table.size());
-    for (std::size_t i = 0; i < table.size(); ++i) item.pages[i % depths * blocks + i / depths] = table[i];
+    item.pages = by_depth(table, depths);
     item.states = rounds == 0 ? take(free_states) : sequence->flight.states;
     if (limits_.capture_depth > 0 && sequence->sparse(sequence->computed)) item.references = take(free_references);
     plan.items.push_back(std::move(item));

@@ -258,13 +258,10 @@ void Planner::emit(StepPlan& plan, const Item& item) {
   std::vector<PageId> table = sequence.table;
   table.insert(table.end(), item.hits.begin(), item.hits.end());
   table.insert(table.end(), item.grant.begin(), item.grant.end());
-  const auto depths = static_cast<std::size_t>(limits_.depths);
-  const std::size_t blocks = table.size() / depths;
   PlanSlice slice{.id = sequence.id, .first_position = item.first, .tokens = {}, .pages = {}, .wants_logits = false};
   if (item.role == SliceRole::plain)
     slice.tokens.assign(sequence.tokens.begin() + item.first, sequence.tokens.begin() + item.first + item.rows);
-  slice.pages.resize(table.size());
-  for (std::size_t i = 0; i < table.size(); ++i) slice.pages[i % depths * blocks + i / depths] = table[i];
+  slice.pages = by_depth(table, static_cast<std::size_t>(limits_.depths));
   slice.wants_logits = item.first + item.rows == sequence.size();
   if (item.role != SliceRole::plain) emit_role(item, slice);
   emit_loops(item, slice);

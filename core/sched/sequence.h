@@ -62,6 +62,14 @@ struct Sequence {
   }
 };
 
+/// A table [block * depths + depth] as plans show it: [depth * blocks + block].
+inline std::vector<PageId> by_depth(const std::vector<PageId>& table, std::size_t depths) {
+  std::vector<PageId> pages(table.size());
+  const std::size_t blocks = table.size() / depths;
+  for (std::size_t i = 0; i < table.size(); ++i) pages[i % depths * blocks + i / depths] = table[i];
+  return pages;
+}
+
 inline constexpr std::int32_t blocks_of(std::int32_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
 
 }  // namespace tessera

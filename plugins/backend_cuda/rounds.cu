@@ -156,7 +156,7 @@ Status CudaRounds::bind(const sdk::RoundLimits& limits) noexcept {
       return status;
     for (std::int32_t pass = 0; pass < limits.passes; ++pass) {
       passes_.push_back(std::make_unique<StepStaging>());
-      if (Status status = passes_.back()->bind(limits.step, limits.banks); !status.ok()) return status;
+      if (Status status = passes_.back()->bind(limits.step, limits.banks, true); !status.ok()) return status;
     }
     return {};
   });

@@ -19,7 +19,7 @@ StepStaging::~StepStaging() {
   cudaFree(device_);
 }
 
-Status StepStaging::bind(const sdk::StepLimits& limits, std::int32_t banks) noexcept {
+Status StepStaging::bind(const sdk::StepLimits& limits, std::int32_t banks, bool sourced) noexcept {
   return sdk::guarded([&]() -> Status {
     limits_ = limits;
     std::size_t end = 0;
@@ -36,8 +36,8 @@ Status StepStaging::bind(const sdk::StepLimits& limits, std::int32_t banks) noex
     at_.references = claim(limits.max_rows, kInt);
     at_.slices = claim(limits.max_slices, sizeof(sdk::Slice));
     at_.logit_rows = claim(limits.max_logit_rows, kInt);
-    at_.row_sources = claim(banks > 1 ? limits.max_rows : 0, sizeof(sdk::RowSource));
-    at_.slice_sources = claim(banks > 1 ? limits.max_slices : 0, sizeof(sdk::RowSource));
+    at_.row_sources = claim(sourced ? limits.max_rows : 0, sizeof(sdk::RowSource));
+    at_.slice_sources = claim(sourced ? limits.max_slices : 0, sizeof(sdk::RowSource));
     at_.pages = claim(limits.max_pages, kInt);
     at_.bytes = end;
     banks_.resize(static_cast<std::size_t>(banks));

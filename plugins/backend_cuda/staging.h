@@ -27,8 +27,10 @@ class StepStaging {
   StepStaging(const StepStaging&) = delete;
   StepStaging& operator=(const StepStaging&) = delete;
 
-  /// Once: claims the buffers. With several banks the copies of as many steps may be under way.
-  tessera::sdk::Status bind(const tessera::sdk::StepLimits& limits, std::int32_t banks = 1) noexcept;
+  /// Once: claims the buffers. With several banks the copies of as many steps may be under way; `sourced` steps come
+  /// with sources.
+  tessera::sdk::Status bind(const tessera::sdk::StepLimits& limits, std::int32_t banks = 1,
+                            bool sourced = false) noexcept;
   /// Enqueues the copy; `device` gets the same fields with device pointers. Refuses what exceeds the limits.
   tessera::sdk::Status send(const tessera::sdk::PackedRows& host, cudaStream_t stream, tessera::sdk::PackedRows* device,
                             std::int32_t bank = 0, const SourceRows& sources = {}) noexcept;

@@ -28,27 +28,6 @@ __device__ inline const float* row_of(const SegmentArgs& args, const Work& work,
   return pool + page * args.page_stride + (key % kPage * args.kv_heads + work.unit.kv_head) * dim;
 }
 
-/// From a lane's parts of eight dot products to whole ones, by the reference's tree: lanes 16 apart first. Each lane
-/// ends with the key whose number has its bits 4, 3 and 2.
-__device__ inline float fold_keys(const float (&parts)[kBatch]) {
-  const int lane = threadIdx.x % 32;
-  const auto meet = [&](float low, float high, int width) {
-    const bool upper = (lane & width) != 0;
-    return __fadd_rn(upper ? high : low, __shfl_xor_sync(sdk::kWholeWarp, upper ? low : high, width));
-  };
-  float half[4], quarter[2];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) half[i] = meet(parts[i], parts[i + 4], 16);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) quarter[i] = meet(half[i], half[i + 2], 8);
-  float sum = meet(quarter[0], quarter[1], 4);
-  sum = __fadd_rn(sum, __shfl_xor_sync(sdk::kWholeWarp, sum, 2));
-  return __fadd_rn(sum, __shfl_xor_sync(sdk::kWholeWarp, sum, 1));
-}
-
-/// Number within its batch of the key that fold_keys leaves in this lane.
-__device__ inline int folded_key() { return static_cast<int>(threadIdx.x) % 32 / 4; }
-
 template <class S>
 __device__ inline void load_queries(const SegmentArgs& args, const Work& work, float (&queries)[S::kPairs][S::kParts]) {
   const int lane = threadIdx.x % 32;
@@ -81,7 +60,7 @@ __device__ inline void score_batch(const SegmentArgs& args, const Work& work, in
   for (int i = 0; i < kBatch; ++i)
 #pragma unroll
     for (int part = 0; part < S::kParts; ++part) keys[i][part] = __ldg(source + min(i, last) * width + 32 * part);
-  const int key = first + folded_key();
+  const int key = first + sdk::folded_sum();
 #pragma unroll
   for (int pair = 0; pair < S::kPairs; ++pair) {
     if (pair >= work.pairs) break;
@@ -92,7 +71,7 @@ __device__ inline void score_batch(const SegmentArgs& args, const Work& work, in
 #pragma unroll
       for (int part = 1; part < S::kParts; ++part) parts[i] = __fmaf_rn(queries[pair][part], keys[i][part], parts[i]);
     }
-    const float score = __fmul_rn(fold_keys(parts), args.scale);
+    const float score = __fmul_rn(sdk::warp_fold_8x32(parts), args.scale);
     if (key >= seen[pair]) continue;
     largest[pair] = fmaxf(largest[pair], score);
     if (lane % 4 != 0) continue;

@@ -14,30 +14,9 @@ constexpr std::int32_t kBatch = 32;   // ranks of a warp that scores
 
 std::int32_t ceil_div(std::int64_t a, std::int64_t b) { return static_cast<std::int32_t>((a + b - 1) / b); }
 
-/// Eight fold_32 at once, in nine shuffles instead of forty: lanes 16 apart meet first, as in the reference, and each
-/// half of the warp goes on with half of the sums. A lane ends with sum number folded_key().
-__device__ float fold_8(const float (&sums)[kKeys]) {
-  static_assert(kKeys == 8, "three halvings");
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const auto meet = [&](float low, float high, int width) {
-    const bool upper = (lane & width) != 0;
-    return __fadd_rn(upper ? high : low, __shfl_xor_sync(sdk::kWholeWarp, upper ? low : high, width));
-  };
-  float half[4], quarter[2];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) half[i] = meet(sums[i], sums[i + 4], 16);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) quarter[i] = meet(half[i], half[i + 2], 8);
-  float sum = meet(quarter[0], quarter[1], 4);
-  sum = __fadd_rn(sum, __shfl_xor_sync(sdk::kWholeWarp, sum, 2));
-  return __fadd_rn(sum, __shfl_xor_sync(sdk::kWholeWarp, sum, 1));
-}
-
-__device__ int folded_key() { return static_cast<int>(threadIdx.x) % 32 / 4; }
-
 /// fold_256 over a warp whose lane holds ranks lane, lane + 32, ...; every lane gets the result.
 __device__ float warp_fold_256(const float (&lanes)[kEach]) {
-  float sum = fold_8(lanes);
+  float sum = sdk::warp_fold_8x32(lanes);
   for (int width = 16; width >= 4; width /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(sdk::kWholeWarp, sum, width));
   return sum;
 }
@@ -114,8 +93,8 @@ __global__ void __launch_bounds__(kThreads) score_kernel(const Call call) {
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) k[i] = keys + __shfl_sync(sdk::kWholeWarp, own, first + i);
     multiply<kParts>(q, k, call.shape.head_dim, sums);
-    const float score = __fmul_rn(fold_8(sums), call.shape.scale);
-    const std::int32_t rank = begin + first + folded_key();
+    const float score = __fmul_rn(sdk::warp_fold_8x32(sums), call.shape.scale);
+    const std::int32_t rank = begin + first + sdk::folded_sum();
     if (rank >= end) continue;
     if (lane % 4 == 0) scores[rank] = score;
     largest = max(largest, sdk::rank_key(score));

@@ -77,6 +77,25 @@ __device__ __forceinline__ float warp_fold_32(float lane) {
   return lane;
 }
 
+/// Eight fold_32 at once, in nine shuffles instead of forty: lanes 16 apart meet first, as in fold_32, and each half of
+/// the warp goes on with half of the sums. A lane ends with sum number folded_sum(); so do the three beside it.
+__device__ __forceinline__ float warp_fold_8x32(const float (&lanes)[8]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const auto meet = [&](float low, float high, int width) {
+    const bool upper = (lane & width) != 0;
+    return __fadd_rn(upper ? high : low, __shfl_xor_sync(kWholeWarp, upper ? low : high, width));
+  };
+  float half[4], quarter[2];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) half[i] = meet(lanes[i], lanes[i + 4], 16);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) quarter[i] = meet(half[i], half[i + 2], 8);
+  float sum = meet(quarter[0], quarter[1], 4);
+  sum = __fadd_rn(sum, __shfl_xor_sync(kWholeWarp, sum, 2));
+  return __fadd_rn(sum, __shfl_xor_sync(kWholeWarp, sum, 1));
+}
+__device__ __forceinline__ int folded_sum() { return static_cast<int>(threadIdx.x) % 32 / 4; }
+
 /// fold_256 over the threads of a block of exactly 256; every thread gets the result.
 __device__ __forceinline__ float block_fold_256(float lane) {
   __shared__ float partial[8];
