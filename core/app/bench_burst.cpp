@@ -55,6 +55,8 @@ nlohmann::json json_of(const BurstRow& row) {
             {"grown", row.memory.grown}}},
           {"references",
            {{"slots", row.reference_slots}, {"high_water", row.reference_high_water}, {"left", row.references_left}}},
+          {"list_pages",
+           {{"total", row.list_pages}, {"high_water", row.list_pages_high_water}, {"left", row.list_pages_left}}},
           {"pages", {{"total", row.pages}, {"left", row.pages_left}}},
           {"preemptions", row.preemptions},
           {"unfinished", row.unfinished},

@@ -21,6 +21,14 @@ constexpr std::uint32_t kUnwritten = 0x7fc5a5a5;  // a NaN that no arithmetic ma
 
 std::int32_t pages_for(std::int32_t positions) { return (positions + sdk::kPageSize - 1) / sdk::kPageSize; }
 
+std::vector<std::int32_t> shuffled(std::int32_t count, std::uint64_t seed) {
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(count));
+  std::iota(ids.begin(), ids.end(), 0);
+  Random random(seed, 7);
+  for (std::size_t i = ids.size(); i > 1; --i) std::swap(ids[i - 1], ids[random.below(static_cast<std::uint32_t>(i))]);
+  return ids;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<AttentionFixture>> AttentionFixture::open(const PluginConfig& backend, Registry& registry,
@@ -33,6 +41,8 @@ Result<std::unique_ptr<AttentionFixture>> AttentionFixture::open(const PluginCon
   const std::int32_t table = pages_for(limits.max_context) + 1;
   fixture->limits_ = {limits.max_rows, limits.max_slices, limits.max_slices, limits.max_context,
                       table * limits.max_slices};
+  fixture->limits_.max_list_pages = limits.max_rows * limits.list_pages;
+  fixture->list_pages_ = shuffled(fixture->limits_.max_list_pages, 1);
   TESSERA_TRY(fixture->backend_->bind(fixture->limits_));
   // A quarter more than can be listed, so that unlisted pages lie between listed ones.
   const std::int64_t pages = limits.max_pages + limits.max_pages / 4 + 8;
@@ -62,7 +72,10 @@ Status AttentionFixture::bind(sdk::Attention& attention) {
 
 Status AttentionFixture::bind(sdk::SparseDecode& sparse) {
   std::size_t bytes = 0;
-  TESSERA_TRY(sparse.bind(geometry_.shape(), limits_, limits_.max_rows, backend_->context(), bytes));
+  check(sparse.list_pages(limits_.max_context - 1) * limits_.max_rows <= limits_.max_list_pages,
+        "{} list pages do not hold what {} rows may keep", limits_.max_list_pages, limits_.max_rows);
+  const sdk::ReferenceRoom room{limits_.max_rows, limits_.max_list_pages};
+  TESSERA_TRY(sparse.bind(geometry_.shape(), limits_, room, backend_->context(), bytes));
   TESSERA_TRY(claim_scores());
   return share_workspace(bytes);
 }
@@ -91,10 +104,7 @@ Status AttentionFixture::fill_pool_with(std::span<const float> block) {
 }
 
 void AttentionFixture::deal_pages(std::span<const std::int32_t> lengths, std::uint64_t page_seed) {
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(kv_.num_pages));
-  std::iota(ids.begin(), ids.end(), 0);
-  Random random(page_seed, 7);
-  for (std::size_t i = ids.size(); i > 1; --i) std::swap(ids[i - 1], ids[random.below(static_cast<std::uint32_t>(i))]);
+  const std::vector<std::int32_t> ids = shuffled(kv_.num_pages, page_seed);
   std::size_t next = 0;
   tables_.clear();
   for (const std::int32_t length : lengths) {
@@ -152,6 +162,9 @@ Status AttentionFixture::begin(std::span<const Part> parts) {
   logit_rows_.assign(1, 0);
   references_.resize(positions_.size());
   std::iota(references_.begin(), references_.end(), 0);
+  list_first_.resize(positions_.size());
+  for (std::size_t row = 0; row < list_first_.size(); ++row)
+    list_first_[row] = static_cast<std::int32_t>(row) * (limits_.max_list_pages / limits_.max_rows);
   host_rows_ = {static_cast<std::int32_t>(positions_.size()),
                 static_cast<std::int32_t>(slices_.size()),
                 tokens_.data(),
@@ -163,7 +176,10 @@ Status AttentionFixture::begin(std::span<const Part> parts) {
                 logit_rows_.data(),
                 0,
                 nullptr,
-                references_.data()};
+                references_.data(),
+                list_pages_.data(),
+                list_first_.data(),
+                limits_.max_list_pages};
   check(host_rows_.num_rows <= limits_.max_rows && host_rows_.num_slices <= limits_.max_slices &&
             host_rows_.num_pages <= limits_.max_pages,
         "a call of {} rows, {} slices, {} pages exceeds the fixture", host_rows_.num_rows, host_rows_.num_slices,

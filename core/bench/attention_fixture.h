@@ -27,7 +27,8 @@ struct FixtureLimits {
   std::int32_t max_rows;
   std::int32_t max_slices;
   std::int32_t max_context;
-  std::int64_t max_pages;  // of all sequences of the data together
+  std::int64_t max_pages;       // of all sequences of the data together
+  std::int32_t list_pages = 0;  // of each row that is captured and consumed
 };
 
 /// What stands in the pool where no row may look: other layers, unlisted pages, positions past the last row.
@@ -53,7 +54,7 @@ class AttentionFixture {
 
   /// All attentions of a fixture share one workspace, as large as the largest wish.
   Status bind(sdk::Attention& attention);
-  /// With a reference slot for each row of a call.
+  /// With a reference slot for each row of a call, and its list pages in any order.
   Status bind(sdk::SparseDecode& sparse);
   /// Puts the keys and values on pages that `page_seed` chooses. One page more than needed ends every table.
   Status place(const AttentionData& data, std::uint64_t page_seed, Unlisted unlisted);
@@ -118,7 +119,7 @@ class AttentionFixture {
   bool pool_poisoned_ = false;
   std::vector<std::vector<std::int32_t>> tables_;
   // The call that is packed, and images of the device's buffers.
-  std::vector<std::int32_t> tokens_, positions_, row_slice_, pages_, logit_rows_, references_;
+  std::vector<std::int32_t> tokens_, positions_, row_slice_, pages_, logit_rows_, references_, list_first_, list_pages_;
   std::vector<sdk::Slice> slices_;
   sdk::PackedRows host_rows_{}, device_rows_{};
   std::vector<float> q_image_, unwritten_image_, out_image_;

@@ -173,6 +173,8 @@ void take_counts(Stage& stage, BurstRow& row) {
   row.pages = pages.size(), row.pages_left = pages.in_use();
   row.reference_slots = references.size(), row.reference_high_water = references.high_water();
   row.references_left = references.outstanding();
+  row.list_pages = references.list_pages(), row.list_pages_high_water = references.pages_high_water();
+  row.list_pages_left = references.outstanding_pages();
   row.preemptions = stage.engine().stats().preemptions;
 }
 
@@ -264,6 +266,8 @@ Status judge(const BurstRow& row) {
   if (row.pages_left > 0) return fail(Code::internal, "{}: {} pages are still in use", where, row.pages_left);
   if (row.references_left > 0)
     return fail(Code::internal, "{}: {} reference slots are still taken", where, row.references_left);
+  if (row.list_pages_left > 0)
+    return fail(Code::internal, "{}: {} pages of index lists are still taken", where, row.list_pages_left);
   if (row.other_answers > 0)
     return fail(Code::internal, "{}: {} answers are not those of the same arithmetic without", where,
                 row.other_answers);

@@ -49,6 +49,7 @@ struct BurstRow {
   BurstWaits first_token{};
   BurstMemory memory{};
   std::int32_t reference_slots = 0, reference_high_water = 0, references_left = 0;
+  std::int32_t list_pages = 0, list_pages_high_water = 0, list_pages_left = 0;
   std::int32_t pages = 0, pages_left = 0;
   std::int64_t preemptions = 0;
   std::int32_t unfinished = 0;     // requests without their whole answer
@@ -58,8 +59,8 @@ struct BurstRow {
   double tokens_per_second() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 };
 
-/// What a burst must not do: leave a request without its answer, take memory after load, keep pages or reference slots,
-/// or change an answer. The first of these as one sentence.
+/// What a burst must not do: leave a request without its answer, take memory after load, keep pages, reference slots or
+/// list pages, or change an answer. The first of these as one sentence.
 Status judge(const BurstRow& row);
 
 /// Prompt `index` of the published probe: 1 + (137 j + 53 index) mod 49000, or mod what a smaller vocabulary has.

@@ -72,9 +72,8 @@ Result<std::vector<Trace>> alone(Runner& runner, const Requests& requests) {
                                          .max_queue = 1,
                                          .max_context = runner.max_context(),
                                          .depths = runner.spec().loops,
-                                         .capture_depth = runner.capture_depth(),
-                                         .sparse_tables = runner.sparse_tables(),
                                          .prefix_cache = false}};
+    set_sparse(options.limits, runner);
     auto simulation = simulate(runner, std::span(&request, 1), options);
     if (!simulation.ok()) return simulation.status();
     traces.push_back(std::move(simulation->traces[0]));
@@ -101,6 +100,7 @@ Status check_case(CheckBench& bench, Runner& runner, const std::string& suite, c
   }
   if (simulation->pages_left_in_use != 0) row.failure = "pages were left in use";
   if (simulation->references_left != 0) row.failure = "reference slots were left in use";
+  if (simulation->list_pages_left != 0) row.failure = "pages of index lists were left in use";
   if (row.compared == 0) row.failure = "nothing was compared";
   if (judge) judge(*simulation, row);
   bench.rows.push_back(row);

@@ -45,7 +45,7 @@ Status check_retention(CheckBench& bench, const std::string& retention) {
                       requests, *wanted, options, must_be_sparse);
   };
   SimulationOptions options{.limits = bench.limits};
-  options.limits.capture_depth = (*own)->capture_depth();
+  set_sparse(options.limits, **own);
   options.limits.draft_tokens = 0;
   TESSERA_TRY(run("together", options));
   for (std::int32_t loops = 1; loops < std::min(bench.runner.spec().loops, 4); ++loops) {
@@ -69,7 +69,7 @@ Status check_everything_kept(CheckBench& bench) {
   auto wanted = alone(**plain, requests);
   if (!wanted.ok()) return wanted.status();
   SimulationOptions options{.limits = bench.limits};
-  options.limits.capture_depth = (*own)->capture_depth();
+  set_sparse(options.limits, **own);
   return check_case(bench, **own, "sparse", "retention 1 against dense decoding", requests, *wanted, options);
 }
 

@@ -27,18 +27,30 @@ Status fill_kv(Runner& runner) {
   return {};
 }
 
+/// Slot number `slot`, with list pages of its own for any position up to `last`.
+RowReference reference_at(const Runner& runner, std::int32_t slot, std::int32_t last) {
+  const auto& lists = runner.list_pages();
+  const std::int32_t count = lists ? (*lists)[static_cast<std::size_t>(last)] : 0;
+  RowReference reference{slot, std::vector<std::int32_t>(static_cast<std::size_t>(count))};
+  std::iota(reference.pages.begin(), reference.pages.end(), slot * count);
+  return reference;
+}
+
 /// The passes of one token, or of one round, of all sequences of a shape.
 class Passes {
  public:
-  Passes(const DecoderSpec& spec, const LoopShape& shape, const LoopBenchOptions& options, bool sparse,
-         bool speculative)
-      : spec_(spec), shape_(shape), sparse_(sparse), rows_(speculative ? options.draft_tokens + 1 : 1) {
+  Passes(const Runner& runner, const LoopShape& shape, const LoopBenchOptions& options, bool sparse, bool speculative)
+      : runner_(runner),
+        spec_(runner.spec()),
+        shape_(shape),
+        sparse_(sparse),
+        rows_(speculative ? options.draft_tokens + 1 : 1) {
     greedy_.temperature = 0;
     const std::int32_t draft_loops = speculative ? options.draft_loops : 0;
     for (std::int32_t row = 0; row < rows_ && speculative; ++row)
       for (std::int32_t depth = 0; depth < draft_loops; ++depth) add(SliceRole::draft, row, 1, depth, draft_loops);
-    for (std::int32_t depth = draft_loops; depth < spec.loops; ++depth)
-      add(speculative ? SliceRole::verify : SliceRole::plain, 0, rows_, depth, spec.loops);
+    for (std::int32_t depth = draft_loops; depth < spec_.loops; ++depth)
+      add(speculative ? SliceRole::verify : SliceRole::plain, 0, rows_, depth, spec_.loops);
   }
 
   Status run(Runner& runner) {
@@ -68,7 +80,8 @@ class Passes {
       if (sparse_ && depth > 0) slice.mode = depth == 1 ? sdk::RowMode::capture : sdk::RowMode::consume;
       for (std::int32_t row = 0; row < rows; ++row) {
         slice.states.push_back(sequence * rows_ + first + row);
-        if (slice.mode != sdk::RowMode::dense) slice.references.push_back(slice.states.back());
+        if (slice.mode != sdk::RowMode::dense)
+          slice.references.push_back(reference_at(runner_, slice.states.back(), shape_.context + rows_ - 2));
       }
       plan.slices.push_back(std::move(slice));
       plan.num_rows += rows;
@@ -76,6 +89,7 @@ class Passes {
     plans_.push_back(std::move(plan));
   }
 
+  const Runner& runner_;
   const DecoderSpec& spec_;
   LoopShape shape_;
   bool sparse_;
@@ -90,7 +104,7 @@ class Passes {
 class Flights {
  public:
   Flights(const DecoderSpec& spec, const LoopShape& shape, const LoopBenchOptions& options, bool sparse)
-      : rows_(options.draft_tokens + 1), sparse_(sparse) {
+      : rows_(options.draft_tokens + 1), last_(most_context(shape.context, options) - 1), sparse_(sparse) {
     const std::int32_t blocks = blocks_of(shape, options);
     for (std::int32_t sequence = 0; sequence < shape.sequences; ++sequence) {
       RoundPlan::Item item{.id = static_cast<SequenceId>(sequence) + 1,
@@ -130,7 +144,7 @@ class Flights {
         milliseconds.push_back(std::chrono::duration<double, std::milli>(now - last).count());
       last = now;
       if (round >= rounds) continue;
-      const auto submitted = device.submit(next(device.in_flight()));
+      const auto submitted = device.submit(next(runner, device.in_flight()));
       if (!submitted.ok()) return submitted.status();
       if (!*submitted) return std::vector<double>{};
     }
@@ -140,7 +154,7 @@ class Flights {
  private:
   static constexpr std::int32_t kWarm = 6;  // rounds until launches have their size and are recorded
 
-  RoundPlan next(std::int32_t in_flight) {
+  RoundPlan next(const Runner& runner, std::int32_t in_flight) {
     RoundPlan plan{launched_, items_};
     for (std::size_t i = 0; i < plan.items.size(); ++i) {
       RoundPlan::Item& item = plan.items[i];
@@ -149,8 +163,8 @@ class Flights {
       const auto count = static_cast<std::int32_t>(plan.items.size());
       for (const std::int32_t state : item.states)
         if (sparse_)
-          item.references.push_back(state +
-                                    static_cast<std::int32_t>(launched_ % DeviceRounds::kBanks) * count * rows_);
+          item.references.push_back(reference_at(
+              runner, state + static_cast<std::int32_t>(launched_ % DeviceRounds::kBanks) * count * rows_, last_));
     }
     ++launched_;
     return plan;
@@ -163,6 +177,7 @@ class Flights {
   }
 
   std::int32_t rows_;
+  std::int32_t last_;  // position of any row at most
   bool sparse_;
   std::vector<RoundPlan::Item> items_;
   std::vector<std::int32_t> known_;  // of each sequence: its frontier after the last collected round
@@ -254,7 +269,7 @@ Result<LoopBench> bench_loops(const Config& config, Registry& registry, const Lo
           progress.advance(1);
         };
         for (const bool speculative : {false, true}) {
-          Passes passes(spec, shape, options, sparse, speculative);
+          Passes passes(**runner, shape, options, sparse, speculative);
           const auto milliseconds = time_passes(passes, **runner, options.rounds);
           if (!milliseconds.ok()) return milliseconds.status();
           add(speculative, false, *milliseconds);

@@ -98,7 +98,7 @@ class Simulator {
         options_(options),
         pool_(options.pages > 0 ? options.pages : runner.num_pages(),
               options.page_seed == 0 ? std::nullopt : std::optional(options.page_seed)),
-        scheduler_(options.limits, pool_),
+        scheduler_(options.limits, pool_, options.page_seed == 0 ? std::nullopt : std::optional(options.page_seed)),
         vocab_(static_cast<std::size_t>(runner.spec().vocab)),
         random_(options.packing_seed, 1),
         noise_(options.draft_noise, 2) {
@@ -128,6 +128,7 @@ class Simulator {
     }
     simulation_.stats = scheduler_.stats();
     simulation_.references_left = scheduler_.references().outstanding();
+    simulation_.list_pages_left = scheduler_.references().outstanding_pages();
     simulation_.pages_left_in_use = pool_.in_use();
     return std::move(simulation_);
   }

@@ -25,7 +25,7 @@ struct SimulatedRequest {
 struct SimulationOptions {
   SchedulerLimits limits;
   std::int32_t pages = 0;          // of the runner's pool; 0 = all
-  std::uint64_t page_seed = 0;     // 0 = ascending ids, else a permutation
+  std::uint64_t page_seed = 0;     // 0 = ascending ids of KV and list pages, else a permutation
   std::uint64_t packing_seed = 0;  // 0 = the plan's order, else slices are shuffled each step
   std::uint64_t draft_noise = 0;   // 0 = none, else a third of the drafted candidates are wrong
   Acceptance acceptance = Acceptance::exact;
@@ -42,7 +42,7 @@ struct Simulation {
   std::vector<Trace> traces;  // one for each request; short for a cancelled one
   SchedulerStats stats;
   std::vector<float> masses;  // of captured rows that a token was sampled from, where the runner reports them
-  std::int32_t references_left = 0;
+  std::int32_t references_left = 0, list_pages_left = 0;
   std::int32_t pages_left_in_use = 0;
 };
 

@@ -77,10 +77,11 @@ struct Plugins {
 Status bench_context(const Config& config, Registry& registry, const AttentionGeometry& geometry,
                      const SparseBenchOptions& options, SparseBench& bench, std::int32_t context) {
   const std::int64_t blocks = (context + sdk::kPageSize - 1) / sdk::kPageSize + 1;
+  const std::int32_t most_lists = (context + sdk::kListPage - 1) / sdk::kListPage;  // whatever is kept
   SparseBenchRow row{geometry.kv_heads, context, false, {}, {}, {}, {}, 0, {}};
   row.dense_bytes = 2.0 * sizeof(float) * geometry.kv_width() * context * options.rows;
   auto fixture = AttentionFixture::open(config.backend, registry, geometry,
-                                        {options.rows, options.rows, context, blocks * options.rows});
+                                        {options.rows, options.rows, context, blocks * options.rows, most_lists});
   if (!fixture.ok() && fixture.status().code == Code::resource_exhausted) {
     row.skipped = fixture.status().message;
     bench.rows.push_back(row);

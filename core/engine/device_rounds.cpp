@@ -35,13 +35,10 @@ PlanSlice DeviceRounds::slice_of(const RoundPlan::Item& item, std::int32_t offse
   slice.role = draft ? SliceRole::draft : SliceRole::verify;
   slice.depth = depth;
   slice.loops = slice.planes = draft ? shape_.draft_loops : shape_.loops;
-  const auto part = [&](const std::vector<std::int32_t>& all) {
-    return std::vector<std::int32_t>(all.begin() + offset, all.begin() + offset + rows);
-  };
-  slice.states = part(item.states);
+  slice.states.assign(item.states.begin() + offset, item.states.begin() + offset + rows);
   if (!item.references.empty() && depth >= shape_.capture_depth) {
     slice.mode = depth == shape_.capture_depth ? sdk::RowMode::capture : sdk::RowMode::consume;
-    slice.references = part(item.references);
+    slice.references.assign(item.references.begin() + offset, item.references.begin() + offset + rows);
   }
   return slice;
 }

@@ -270,6 +270,7 @@ void Engine::publish() {
   metrics_.pages(pool_.in_use(), pool_.size());
   const ReferenceStore& references = scheduler_.references();
   metrics_.references(references.outstanding(), references.high_water(), references.size());
+  metrics_.list_pages(references.outstanding_pages(), references.pages_high_water(), references.list_pages());
   if (runner_->rounds() != nullptr) metrics_.declined_rounds(runner_->rounds()->declined());
   metrics_.graphs(runner_->graphs().stats(), runner_->graphs().size());
   metrics_.attention_fallbacks(runner_->attention_fallbacks());

@@ -1,5 +1,8 @@
 #include "engine/limits.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "engine/drafts.h"
 #include "engine/runner.h"
 
@@ -43,6 +46,16 @@ std::int32_t rounds_in_flight(const Config& config) {
   return config.speculation.kind == "none" ? 1 : config.speculation.rounds_in_flight;
 }
 
+std::int64_t list_pool_size(const ListDemand& demand) {
+  const std::int64_t one = std::int64_t{demand.rows} * demand.pages.back();
+  double slope = 0;  // a row that sees n positions needs at most 1 + slope * n pages
+  for (std::size_t i = 0; i < demand.pages.size(); ++i)
+    slope = std::max(slope, (demand.pages[i] - 1.0) / static_cast<double>(i + 1));
+  const auto held = demand.rows * (demand.sequences +
+                                   static_cast<std::int64_t>(std::ceil(slope * static_cast<double>(demand.positions))));
+  return std::min(demand.sequences * one, std::max({one, held, demand.cheap}));
+}
+
 RoundShape round_shape(const Config& config, const DecoderSpec& spec, std::int32_t capture_depth) {
   return {.rows = draft_tokens(config) + 1,
           .draft_loops = draft_loops(config),
@@ -72,19 +85,26 @@ Result<sdk::StepLimits> step_limits(const Config& config, const DecoderSpec& spe
                          .max_decode_rows = decode_rows};
 }
 
+void set_sparse(SchedulerLimits& limits, const Runner& runner) {
+  limits.capture_depth = runner.capture_depth();
+  limits.sparse_tables = runner.sparse_tables();
+  limits.num_list_pages = runner.num_list_pages();
+  limits.list_pages = runner.list_pages();
+}
+
 SchedulerLimits scheduler_limits(const Config& config, const Runner& runner) {
-  return {.max_batch = config.scheduler.max_batch,
-          .step_tokens = config.scheduler.step_tokens,
-          .chunk_cap = config.scheduler.chunk_cap,
-          .max_queue = config.scheduler.max_queue,
-          .max_context = runner.max_context(),
-          .depths = runner.spec().loops,
-          .capture_depth = runner.capture_depth(),
-          .sparse_tables = runner.sparse_tables(),
-          .draft_tokens = draft_tokens(config),
-          .draft_loops = draft_loops(config),
-          .rounds_in_flight = rounds_in_flight(config),
-          .prefix_cache = config.cache.prefix_cache};
+  SchedulerLimits limits{.max_batch = config.scheduler.max_batch,
+                         .step_tokens = config.scheduler.step_tokens,
+                         .chunk_cap = config.scheduler.chunk_cap,
+                         .max_queue = config.scheduler.max_queue,
+                         .max_context = runner.max_context(),
+                         .depths = runner.spec().loops,
+                         .draft_tokens = draft_tokens(config),
+                         .draft_loops = draft_loops(config),
+                         .rounds_in_flight = rounds_in_flight(config),
+                         .prefix_cache = config.cache.prefix_cache};
+  set_sparse(limits, runner);
+  return limits;
 }
 
 }  // namespace tessera

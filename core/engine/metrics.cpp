@@ -56,6 +56,11 @@ struct Metrics::Impl {
   prometheus::Gauge& references_used = gauge("tessera_references_in_use", "Slots of sparse decoding that a row holds");
   prometheus::Gauge& references_most = gauge("tessera_references_high_water", "The most such slots held at one time");
   prometheus::Gauge& references_total = gauge("tessera_references", "Slots of sparse decoding");
+  prometheus::Gauge& lists_used =
+      gauge("tessera_reference_list_pages_in_use", "Pages of index lists of sparse decoding that a row holds");
+  prometheus::Gauge& lists_most =
+      gauge("tessera_reference_list_pages_high_water", "The most such pages held at one time");
+  prometheus::Gauge& lists_total = gauge("tessera_reference_list_pages", "Pages of index lists of sparse decoding");
   prometheus::Family<prometheus::Gauge>& decoded = prometheus::BuildGauge()
                                                        .Name("tessera_decoded_rows")
                                                        .Help("Decoded rows of a looped model by the loops they ran")
@@ -138,6 +143,12 @@ void Metrics::references(std::int32_t in_use, std::int32_t high_water, std::int3
   impl_->references_used.Set(in_use);
   impl_->references_most.Set(high_water);
   impl_->references_total.Set(total);
+}
+
+void Metrics::list_pages(std::int32_t in_use, std::int32_t high_water, std::int32_t total) {
+  impl_->lists_used.Set(in_use);
+  impl_->lists_most.Set(high_water);
+  impl_->lists_total.Set(total);
 }
 
 void Metrics::retained_mass(std::span<const float> masses, std::int32_t layers) {

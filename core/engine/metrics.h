@@ -27,6 +27,8 @@ class Metrics {
   void scheduler(const SchedulerStats& stats, std::int32_t waiting, std::int32_t running);
   /// Slots of sparse decoding: taken now, taken at most at any time, and there in all.
   void references(std::int32_t in_use, std::int32_t high_water, std::int32_t total);
+  /// Likewise of the pages of its index lists.
+  void list_pages(std::int32_t in_use, std::int32_t high_water, std::int32_t total);
   /// Rounds of greedy sequences that the device could not be given, and that were decoded by steps.
   void declined_rounds(std::int64_t count);
   /// Of the last sample of captured rows: the attention that selections kept, [layer][each].

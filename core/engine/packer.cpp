@@ -21,12 +21,13 @@ void StepPacker::order_slices(const StepPlan& plan) {
 
 sdk::PackedRows StepPacker::pack(const StepPlan& plan, bool every_row) {
   tokens_.clear(), positions_.clear(), row_slice_.clear(), pages_.clear(), logit_rows_.clear(), slices_.clear();
-  states_.clear(), references_.clear(), groups_.clear();
+  states_.clear(), references_.clear(), list_first_.clear(), list_pages_.clear(), groups_.clear();
   order_slices(plan);
   for (const std::size_t index : order_) pack_slice(plan.slices[index], every_row);
-  check(std::ssize(tokens_) <= limits_.max_rows && std::ssize(pages_) <= limits_.max_pages,
-        "step of {} rows, {} pages exceeds the limits {}, {}", tokens_.size(), pages_.size(), limits_.max_rows,
-        limits_.max_pages);
+  check(std::ssize(tokens_) <= limits_.max_rows && std::ssize(pages_) <= limits_.max_pages &&
+            std::ssize(list_pages_) <= limits_.max_list_pages,
+        "step of {} rows, {} pages, {} list pages exceeds the limits {}, {}, {}", tokens_.size(), pages_.size(),
+        list_pages_.size(), limits_.max_rows, limits_.max_pages, limits_.max_list_pages);
   if (!groups_.empty() && groups_.back().mode == sdk::RowMode::select) pack_kept();
   const auto size = [](const auto& list) { return static_cast<std::int32_t>(list.size()); };
   const sdk::PackedRows rows{.num_rows = size(tokens_),
@@ -40,7 +41,10 @@ sdk::PackedRows StepPacker::pack(const StepPlan& plan, bool every_row) {
                              .logit_rows = logit_rows_.data(),
                              .num_logit_rows = size(logit_rows_),
                              .states = loops_ > 1 ? states_.data() : nullptr,
-                             .references = sparse_ != nullptr ? references_.data() : nullptr};
+                             .references = sparse_ != nullptr ? references_.data() : nullptr,
+                             .list_pages = sparse_ != nullptr ? list_pages_.data() : nullptr,
+                             .list_first = sparse_ != nullptr ? list_first_.data() : nullptr,
+                             .num_list_pages = size(list_pages_)};
   check(rows.num_logit_rows <= limits_.max_logit_rows, "step of {} logit rows exceeds the limit {}",
         rows.num_logit_rows, limits_.max_logit_rows);
   return rows;
@@ -67,10 +71,19 @@ void StepPacker::pack_slice(const PlanSlice& slice, bool every_row) {
     positions_.push_back(slice.first_position + i);
     row_slice_.push_back(group.num_slices);
     states_.push_back(slice.states.empty() ? -1 : slice.states[static_cast<std::size_t>(i)]);
-    references_.push_back(slice.references.empty() ? -1 : slice.references[static_cast<std::size_t>(i)]);
+    pack_reference(slice.references.empty() ? RowReference{} : slice.references[static_cast<std::size_t>(i)],
+                   slice.first_position + i);
   }
   group.num_rows += rows;
   ++group.num_slices;
+}
+
+void StepPacker::pack_reference(const RowReference& reference, std::int32_t position) {
+  check(reference.slot < 0 || std::ssize(reference.pages) >= sparse_->list_pages(position),
+        "a row at {} has a reference with {} list pages", position, reference.pages.size());
+  references_.push_back(reference.slot);
+  list_first_.push_back(static_cast<std::int32_t>(list_pages_.size()));
+  list_pages_.insert(list_pages_.end(), reference.pages.begin(), reference.pages.end());
 }
 
 void StepPacker::pack_kept() {
@@ -89,7 +102,7 @@ void StepPacker::pack_kept() {
     positions_.push_back(last);
     row_slice_.push_back(i);
     states_.push_back(-1);
-    references_.push_back(-1);
+    pack_reference({}, last);
   }
 }
 

@@ -28,13 +28,15 @@ class StepPacker {
  private:
   void order_slices(const StepPlan& plan);
   void pack_slice(const PlanSlice& slice, bool every_row);
+  void pack_reference(const RowReference& reference, std::int32_t position);
   /// Selecting rows once more, each with room for its kept pages.
   void pack_kept();
 
   std::int32_t loops_;
   sdk::StepLimits limits_;
   const sdk::SparseDecode* sparse_;
-  std::vector<std::int32_t> tokens_, positions_, row_slice_, pages_, logit_rows_, states_, references_;
+  std::vector<std::int32_t> tokens_, positions_, row_slice_, pages_, logit_rows_, states_, references_, list_first_,
+      list_pages_;
   std::vector<std::size_t> order_;
   std::vector<RowGroup> groups_;
   std::vector<sdk::Slice> slices_;

@@ -42,6 +42,12 @@ Digest model_digest(const std::filesystem::path& folder, const Digest& weights) 
   return hash.finish();
 }
 
+std::size_t list_bytes(const DecoderSpec& spec, std::int32_t pages) {
+  return static_cast<std::size_t>(pages) * sdk::list_page_bytes(attention_shape(spec));
+}
+
+double mib(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
 }  // namespace
 
 Result<std::unique_ptr<Runner>> Runner::open(const Config& config, Registry& registry, const RunnerOptions& options) {
@@ -97,6 +103,7 @@ Status Runner::load_model(const Config& config, const RunnerOptions& options) {
   auto limits = step_limits(config, spec_, options.all_logits);
   if (!limits.ok()) return limits.status();
   limits_ = *limits;
+  plan_lists();
   sdk::StepLimits packed = limits_;
   if (sparse_tables()) {  // selecting rows come twice (pack_kept)
     packed.max_rows += limits_.max_slices;
@@ -151,10 +158,49 @@ Status Runner::bind_sparse(const Config& config) {
                 "{}: sparse_decode {} serves models with one loop, but this one has {}; use loop_reference",
                 config.sparse_decode.plugin.where.text(), name, spec_.loops);
   if (!sparse_tables_) TESSERA_TRY(check_references(config));
+  if (list_pages_) TESSERA_TRY(size_lists(config));
+  const sdk::ReferenceRoom room{limits_.max_decode_rows * rounds_in_flight(config), num_list_pages_};
   std::size_t bytes = 0;
-  TESSERA_TRY(sparse_->bind(attention_shape(spec_), limits_, limits_.max_decode_rows * rounds_in_flight(config),
-                            backend_->context(), bytes));
+  TESSERA_TRY(sparse_->bind(attention_shape(spec_), limits_, room, backend_->context(), bytes));
+  if (!sparse_tables_) {
+    const std::size_t lists = list_bytes(spec_, num_list_pages_);
+    log(LogLevel::info, "sparse decoding: {} references, {:.1f} MiB, and {} pages of index lists, {:.1f} MiB",
+        room.num_slots, mib(sparse_->reference_bytes() - lists), room.num_list_pages, mib(lists));
+  }
   return bytes == 0 ? Status{} : backend_->allocate(bytes, &sparse_workspace_);
+}
+
+void Runner::plan_lists() {
+  if (capture_depth() == 0) return;
+  std::vector<std::int32_t> pages;
+  for (std::int32_t position = 0; position < limits_.max_context; ++position)
+    pages.push_back(sparse_->list_pages(position));
+  limits_.max_list_pages = limits_.max_decode_rows * pages.back();
+  list_pages_ = std::make_shared<const std::vector<std::int32_t>>(std::move(pages));
+}
+
+/// Before the KV pool is there: it gets what is left. So its pages are a bound here.
+Status Runner::size_lists(const Config& config) {
+  constexpr std::int64_t kShare = 64;  // of the KV pool's memory: lists that take less are for the worst case
+  const auto affordable = affordable_pages(config, 0);
+  if (!affordable.ok()) return affordable.status();
+  const std::int64_t pages = std::min(wanted_pages(config), *affordable);
+  const auto page = static_cast<std::int64_t>(list_bytes(spec_, 1));
+  const std::int64_t size =
+      list_pool_size({.pages = *list_pages_,
+                      .sequences = limits_.max_slices,
+                      .rows = limits_.max_decode_rows / limits_.max_slices * rounds_in_flight(config),
+                      .positions = pages / spec_.loops * sdk::kPageSize,
+                      .cheap = pages * page_bytes(kv_shape(spec_)) / kShare / page});
+  std::size_t total = 0, free = 0;
+  TESSERA_TRY(backend_->memory(&total, &free));
+  if (size > static_cast<std::int64_t>(free) / page)
+    return fail(Code::resource_exhausted,
+                "{}: index lists of decoded rows take {} MiB but {} MiB are free; lower scheduler.max_batch, "
+                "model.max_context or what sparse_decode keeps",
+                config.sparse_decode.plugin.where.text(), (size * page) >> 20, free >> 20);
+  num_list_pages_ = static_cast<std::int32_t>(size);
+  return {};
 }
 
 Status Runner::check_references(const Config& config) {
@@ -211,15 +257,23 @@ PassContext Runner::context() {
           *graphs_};
 }
 
-Status Runner::size_pool(const Config& config) {
+std::int64_t Runner::wanted_pages(const Config& config) const {
+  return config.cache.pages > 0 ? config.cache.pages : std::int64_t{limits_.max_pages} * spec_.loops;
+}
+
+Result<std::int64_t> Runner::affordable_pages(const Config& config, std::int64_t reserved) const {
   std::size_t total = 0, free = 0;
   TESSERA_TRY(backend_->memory(&total, &free));
+  const std::int64_t left = std::max<std::int64_t>(static_cast<std::int64_t>(free) - reserved, 0);
+  return static_cast<std::int64_t>(static_cast<double>(left) * config.cache.memory_fraction) /
+         page_bytes(kv_shape(spec_));
+}
+
+Status Runner::size_pool(const Config& config) {
   const KvShape shape = kv_shape(spec_);
-  const std::int64_t left = std::max<std::int64_t>(static_cast<std::int64_t>(free) - graph_bytes(), 0);
-  const auto affordable =
-      static_cast<std::int64_t>(static_cast<double>(left) * config.cache.memory_fraction) / page_bytes(shape);
-  const std::int64_t wanted =
-      config.cache.pages > 0 ? config.cache.pages : std::int64_t{limits_.max_pages} * spec_.loops;
+  const auto fitting = affordable_pages(config, graph_bytes());
+  if (!fitting.ok()) return fitting.status();
+  const std::int64_t affordable = *fitting, wanted = wanted_pages(config);
   if (config.cache.pages > affordable)
     return fail(Code::invalid_argument,
                 "{}: cache.pages is {} ({} MiB) but only {} pages fit in {} of the free memory; "

@@ -57,6 +57,9 @@ class Runner {
   std::int32_t sparse_from() const { return sparse_active_ ? crossover_ - 1 : LoopParams::kNever; }
   std::int32_t max_context() const { return limits_.max_context; }
   std::int32_t num_pages() const { return kv_.num_pages; }
+  /// Of index lists; see SchedulerLimits::list_pages.
+  std::int32_t num_list_pages() const { return num_list_pages_; }
+  const std::shared_ptr<const std::vector<std::int32_t>>& list_pages() const { return list_pages_; }
   const sdk::KvView& kv() const { return kv_; }
   std::size_t weight_bytes() const { return decoder_->weight_bytes(); }
   /// Set aside when the KV pool is sized, for what the device keeps of recorded passes.
@@ -85,12 +88,18 @@ class Runner {
   Status load_model(const Config& config, const RunnerOptions& options);
   Status open_sparse(const Config& config, Registry& registry);
   Status bind_sparse(const Config& config);
+  /// Asks the strategy how many list pages rows need.
+  void plan_lists();
+  Status size_lists(const Config& config);
   Status check_references(const Config& config);
   void open_graphs(const Config& config);
   Status open_rounds(const Config& config);
   PassContext context();
   /// Of the packed step: whether its retained masses are fetched.
   bool wants_masses();
+  std::int64_t wanted_pages(const Config& config) const;
+  /// KV pages that fit in the share of the memory that is free now.
+  Result<std::int64_t> affordable_pages(const Config& config, std::int64_t reserved) const;
   Status size_pool(const Config& config);
   /// Sorts the answers of rows that may leave from those of rows that did.
   void judge(const StepPlan& plan, StepResult& result);
@@ -105,6 +114,8 @@ class Runner {
   bool masses_ = false;
   std::int64_t capturing_steps_ = 0;
   std::int32_t crossover_ = 1;
+  std::int32_t num_list_pages_ = 0;
+  std::shared_ptr<const std::vector<std::int32_t>> list_pages_;
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<GraphCache> graphs_;
   DecoderSpec spec_;
@@ -119,6 +130,9 @@ class Runner {
   PassAnswer answer_;
   std::vector<sdk::KvCopy> copies_;
 };
+
+/// How decoded rows of this runner are sparse: its capture depth and list pages, or tables.
+void set_sparse(SchedulerLimits& limits, const Runner& runner);
 
 /// What the scheduler may plan for this configuration and runner.
 SchedulerLimits scheduler_limits(const Config& config, const Runner& runner);

@@ -140,6 +140,7 @@ sdk::PackedRows group_of(const sdk::PackedRows& step, const RowGroup& group) {
   rows.slices += group.first_slice;
   if (rows.states != nullptr) rows.states += group.first_row;
   if (rows.references != nullptr) rows.references += group.first_row;
+  if (rows.list_first != nullptr) rows.list_first += group.first_row;
   return rows;
 }
 

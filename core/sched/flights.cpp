@@ -11,7 +11,7 @@ namespace tessera {
 /// a round are of one kind.
 bool Scheduler::may_launch(const Sequence& sequence) const {
   const std::int32_t rows = limits_.round_rows(), rounds = sequence.flight.rounds();
-  if (!sequence.greedy || !speculates(limits_, sequence.rule) || sequence.rule.max != limits_.depths) return false;
+  if (!sequence.flies(limits_)) return false;
   if (rounds == limits_.rounds_in_flight || sequence.pass.rows > 0 || sequence.round.rows > 0) return false;
   const std::int32_t left = sequence.max_tokens - (sequence.size() - sequence.prompt) - rounds * rows;
   const std::int32_t last = sequence.computed + (rounds + 1) * rows - 1;
@@ -32,13 +32,14 @@ RoundPlan Scheduler::plan_round() const {
   plan.number = launched_;
   if (limits_.rounds_in_flight == 1 || in_flight() == limits_.rounds_in_flight || leaving() > 0) return plan;
   const auto rows = static_cast<std::size_t>(limits_.round_rows()), depths = static_cast<std::size_t>(limits_.depths);
-  std::vector<std::int32_t> free_states = free_states_, free_references = references_.free();
-  const auto take = [&](std::vector<std::int32_t>& free) {
+  std::vector<std::int32_t> free = free_states_;
+  const auto take_states = [&] {
     check(free.size() >= rows, "a round is planned where {} of {} places are free", free.size(), rows);
     const std::vector<std::int32_t> taken(free.end() - static_cast<std::ptrdiff_t>(rows), free.end());
     free.resize(free.size() - rows);
     return taken;
   };
+  ReferenceDraw draw(references_);
   std::int32_t spare = pool_.available() - owed_pages();
   PageId next = pool_.first_available();
   for (const auto& sequence : running_) {
@@ -61,8 +62,10 @@ RoundPlan Scheduler::plan_round() const {
     for (std::int32_t i = 0; i < missing; ++i, next = pool_.next_available(next)) item.grant.push_back(next);
     table.insert(table.end(), item.grant.begin(), item.grant.end());
     item.pages = by_depth(table, depths);
-    item.states = rounds == 0 ? take(free_states) : sequence->flight.states;
-    if (limits_.capture_depth > 0 && sequence->sparse(sequence->computed)) item.references = take(free_references);
+    item.states = rounds == 0 ? take_states() : sequence->flight.states;
+    if (limits_.capture_depth > 0 && sequence->sparse(sequence->computed))
+      for (std::int32_t row = 0; row < limits_.round_rows(); ++row)
+        item.references.push_back(draw.take(limits_.list_pages_at(item.position + row)));
     plan.items.push_back(std::move(item));
   }
   return plan;

@@ -9,7 +9,7 @@ namespace tessera {
 
 Planner::Planner(const SchedulerLimits& limits, const PagePool& pool, const PrefixIndex& index,
                  const Sequences& running, const Sequences& waiting, const std::vector<std::int32_t>& free_states,
-                 const std::vector<std::int32_t>& free_references)
+                 const ReferenceStore& references)
     : limits_(limits),
       pool_(pool),
       index_(index),
@@ -17,7 +17,8 @@ Planner::Planner(const SchedulerLimits& limits, const PagePool& pool, const Pref
       rows_left_(limits.step_tokens),
       shared_rows_(limits.step_tokens - limits.max_batch * limits.round_rows()),
       free_states_(free_states),
-      free_references_(free_references),
+      references_(references),
+      draw_(references),
       free_pages_(pool.available()),
       cursor_(pool.first_available()) {
   items_.reserve(static_cast<std::size_t>(limits.max_batch));
@@ -33,6 +34,7 @@ Planner::Planner(const SchedulerLimits& limits, const PagePool& pool, const Pref
     }
     item.held_pages = static_cast<std::int32_t>(sequence->table.size());
     items_.push_back(std::move(item));
+    promised_lists_ += most_list_pages(*sequence);
   }
 }
 
@@ -129,7 +131,17 @@ void Planner::plan_admissions() {
   }
 }
 
+/// Its rows decode one at a time, or by rounds, of which several are in flight where the device may draw its tokens.
+std::int32_t Planner::most_list_pages(const Sequence& sequence) const {
+  const std::int32_t last = sequence.prompt + sequence.max_tokens - 1;
+  if (limits_.capture_depth == 0 || !sequence.sparse(last)) return 0;
+  const std::int32_t rounds = sequence.flies(limits_) ? limits_.rounds_in_flight : 1;
+  return limits_.list_pages_at(last) * (speculates(limits_, sequence.rule) ? limits_.round_rows() * rounds : 1);
+}
+
 bool Planner::admit(const Sequence& sequence) {
+  const std::int32_t lists = most_list_pages(sequence);
+  if (lists > limits_.num_list_pages - promised_lists_) return false;
   Item item{.sequence = &sequence, .tokens = {}, .admitted = true, .hits = usable_hits(sequence), .grant = {}};
   item.held_pages = static_cast<std::int32_t>(item.hits.size());
   item.first = item.held_pages / limits_.depths * kPageTokens;
@@ -150,6 +162,7 @@ bool Planner::admit(const Sequence& sequence) {
   else
     grant_rows(item, chunk_limit(item));
   owed_pages_ += missing_pages(item);
+  promised_lists_ += lists;
   items_.push_back(std::move(item));
   return true;
 }
@@ -309,14 +322,12 @@ void Planner::emit_mode(const Item& item, PlanSlice& slice) {
   if (limits_.capture_depth == 0 || !sequence.sparse(item.first) || slice.depth < limits_.capture_depth) return;
   if (slice.depth > limits_.capture_depth) {
     slice.mode = sdk::RowMode::consume;
-    for (const ReferenceLease& lease : sequence.pass.references) slice.references.push_back(lease.slot);
+    for (const ReferenceLease& lease : sequence.pass.references)
+      slice.references.push_back(references_.reference(lease));
   } else if (!slice.last_pass() || item.role == SliceRole::draft) {
     slice.mode = sdk::RowMode::capture;
-    for (std::int32_t row = 0; row < item.rows; ++row) {
-      check(!free_references_.empty(), "a row is captured where no reference slot is free");
-      slice.references.push_back(free_references_.back());
-      free_references_.pop_back();
-    }
+    for (std::int32_t row = 0; row < item.rows; ++row)
+      slice.references.push_back(draw_.take(limits_.list_pages_at(item.first + row)));
   }
 }
 

@@ -20,8 +20,7 @@ class Planner {
   using Sequences = std::deque<std::unique_ptr<Sequence>>;  // in arrival order
 
   Planner(const SchedulerLimits& limits, const PagePool& pool, const PrefixIndex& index, const Sequences& running,
-          const Sequences& waiting, const std::vector<std::int32_t>& free_states,
-          const std::vector<std::int32_t>& free_references);
+          const Sequences& waiting, const std::vector<std::int32_t>& free_states, const ReferenceStore& references);
 
   StepPlan run(std::uint64_t number);
 
@@ -49,6 +48,8 @@ class Planner {
   void plan_prefills();
   void plan_admissions();
   bool admit(const Sequence& sequence);
+  /// List pages that it can hold at most at one time.
+  std::int32_t most_list_pages(const Sequence& sequence) const;
 
   /// With rounds in flight, recalls them where pages are short. Else
   /// preempts from the young end until `pages` are free or only the `keep` oldest items are left.
@@ -87,7 +88,9 @@ class Planner {
   /// sequence has the rows of a round, and prefills share these.
   std::int32_t shared_rows_;
   std::vector<std::int32_t> free_states_;
-  std::vector<std::int32_t> free_references_;
+  const ReferenceStore& references_;
+  ReferenceDraw draw_;                              // what this step captures
+  std::int32_t promised_lists_ = 0;                 // list pages that running and admitted sequences may take
   std::int32_t free_pages_;                         // that next_page() can still hand out
   std::int32_t owed_pages_ = 0;                     // of them, those that admitted sequences will need for known tokens
   PageId cursor_;                                   // next candidate in the pool's own order

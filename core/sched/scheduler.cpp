@@ -32,11 +32,12 @@ std::string StepPlan::dump() const {
   return text;
 }
 
-Scheduler::Scheduler(const SchedulerLimits& limits, PagePool& pool)
+Scheduler::Scheduler(const SchedulerLimits& limits, PagePool& pool, std::optional<std::uint64_t> list_seed)
     : limits_(limits),
       pool_(pool),
       index_(limits.depths, ""),
-      references_(limits.capture_depth > 0 ? limits.max_batch * limits.round_rows() * limits.rounds_in_flight : 0) {
+      references_(limits.capture_depth > 0 ? limits.max_batch * limits.round_rows() * limits.rounds_in_flight : 0,
+                  limits.num_list_pages, list_seed) {
   check(limits.max_batch >= 1, "max_batch is {}, at least 1 is needed", limits.max_batch);
   check(limits.step_tokens >= limits.max_batch * limits.round_rows(),
         "step_tokens {} is less than max_batch {} times {} rows: decode rows could not ride", limits.step_tokens,
@@ -47,6 +48,13 @@ Scheduler::Scheduler(const SchedulerLimits& limits, PagePool& pool)
   check(limits.chunk_cap >= 0, "chunk_cap is {}", limits.chunk_cap);
   check(limits.rounds_in_flight == 1 || limits.draft_loops > 0, "{} rounds in flight of {} draft loops",
         limits.rounds_in_flight, limits.draft_loops);
+  if (limits.list_pages) {
+    const std::vector<std::int32_t>& lists = *limits.list_pages;
+    check(std::ssize(lists) == limits.max_context && std::is_sorted(lists.begin(), lists.end()),
+          "list pages are known of {} positions of {}, or fewer at a higher one", lists.size(), limits.max_context);
+    check(lists.back() * limits.round_rows() * limits.rounds_in_flight <= limits.num_list_pages,
+          "{} list pages are too few for one sequence", limits.num_list_pages);
+  }
   if (limits.depths > 1)  // preempted rows give theirs back only when the step is committed
     for (std::int32_t state = 2 * limits.step_tokens; state > 0; --state) free_states_.push_back(state - 1);
 }
@@ -138,7 +146,7 @@ bool Scheduler::alive(SequenceId id) const { return alive_.contains(id); }
 
 StepPlan Scheduler::plan() const {
   check(leaving_.empty(), "a step is planned while {} ended sequences have rounds in flight", leaving_.size());
-  return Planner(limits_, pool_, index_, running_, waiting_, free_states_, references_.free()).run(steps_);
+  return Planner(limits_, pool_, index_, running_, waiting_, free_states_, references_).run(steps_);
 }
 
 void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcomes,
@@ -322,8 +330,9 @@ void Scheduler::track_references(Sequence& sequence, const PlanSlice& slice) {
     check(leases.size() == slice.references.size(), "sequence {} consumes {} references of {}", slice.id,
           slice.references.size(), leases.size());
     for (std::size_t row = 0; row < leases.size(); ++row)
-      check(leases[row].slot == slice.references[row] && references_.readable(leases[row]),
-            "sequence {} consumes slot {}, which is not its own", slice.id, slice.references[row]);
+      check(references_.readable(leases[row]) && references_.reference(leases[row]) == slice.references[row],
+            "sequence {} consumes slot {}, which with its list pages is not its own", slice.id,
+            slice.references[row].slot);
     stats_.consumed_rows += slice.num_rows();
   } else if (slice.mode == sdk::RowMode::select) {
     stats_.selecting_rows += slice.num_rows();

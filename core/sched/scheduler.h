@@ -35,10 +35,16 @@ struct SchedulerLimits {
   std::int32_t draft_loops = 0;       // loops that draft them; 0 = they are looked up in the sequence itself
   std::int32_t rounds_in_flight = 1;  // of one sequence; from 2 on rounds may run on the device alone (RoundPlan)
   bool prefix_cache = true;
+  std::int32_t num_list_pages = 0;  // of index lists; never short for one sequence alone
+  /// [max_context] list pages of a row captured at each position, never fewer at a higher one; null: none.
+  std::shared_ptr<const std::vector<std::int32_t>> list_pages{};
 
   bool sparse_decode() const { return capture_depth > 0 || sparse_tables; }
   /// That a sequence may have in one step for one round; step_tokens holds those of max_batch sequences.
   std::int32_t round_rows() const { return draft_tokens + 1; }
+  std::int32_t list_pages_at(std::int32_t position) const {
+    return list_pages ? (*list_pages)[static_cast<std::size_t>(position)] : 0;
+  }
 };
 
 struct SequenceSpec {
@@ -86,7 +92,7 @@ struct PlanSlice {
   std::int32_t planes = 1;                  // the KV of the last loop run is copied up to this depth when it leaves
   std::optional<ExitRule> exit{};           // slices of one decoded row
   sdk::RowMode mode = sdk::RowMode::dense;  // of this pass
-  std::vector<std::int32_t> references{};   // slots of the reference store, one a row; empty for dense rows
+  std::vector<RowReference> references{};   // one a row; empty for dense rows
   std::vector<std::int32_t> states{};  // rows of the state bank, one a row; empty when no pass follows or went before
 
   bool last_pass() const { return depth + 1 == loops; }
@@ -144,7 +150,7 @@ struct RoundPlan {
     std::int32_t position;                 // else `position` is the most that the frontier can be
     std::vector<PageId> pages;             // of the whole round, as PlanSlice::pages
     std::vector<std::int32_t> states;      // one a row; the same in all rounds in flight, which run one after the other
-    std::vector<std::int32_t> references;  // one a row, of this round alone; empty where its rows are dense
+    std::vector<RowReference> references;  // one a row, of this round alone; empty where its rows are dense
     std::vector<PageId> grant;             // appended to its table, [block * depths + depth]
   };
   std::uint64_t number = 0;  // rounds launched before it; launch refuses any other
@@ -182,10 +188,13 @@ struct Sequence;
 /// every step. When pages run out the youngest running sequence is preempted: it goes back to its place in the queue
 /// with its tokens, and is recomputed with equal bits. The oldest can always finish, because no sequence is accepted
 /// whose worst case exceeds the whole pool.
+///
+/// Pages of index lists are promised: a sequence is admitted when as many as its rows can ever hold at one time are
+/// promised to nobody. So a captured row always finds its own, and nobody is preempted for them.
 class Scheduler {
  public:
-  /// `pool` outlives the scheduler.
-  Scheduler(const SchedulerLimits& limits, PagePool& pool);
+  /// `pool` outlives the scheduler. With a seed, list pages are handed out in any order.
+  Scheduler(const SchedulerLimits& limits, PagePool& pool, std::optional<std::uint64_t> list_seed = std::nullopt);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;

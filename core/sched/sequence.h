@@ -8,6 +8,7 @@
 #include "cache/page_pool.h"
 #include "cache/reference_store.h"
 #include "request/request.h"
+#include "sched/scheduler.h"
 
 namespace tessera {
 
@@ -56,6 +57,10 @@ struct Sequence {
   /// Sparse rows run one at a time too: each reads the reference that it wrote two loops before, or a table of its own.
   std::int32_t sparse_from() const { return std::max(rule.sparse_from, decode_from()); }
   bool sparse(std::int32_t position) const { return position >= sparse_from(); }
+  /// Whether the device may run its rounds alone.
+  bool flies(const SchedulerLimits& limits) const {
+    return greedy && speculates(limits, rule) && rule.max == limits.depths;
+  }
   /// Loops that a position runs, at most where it is not decided.
   std::int32_t loops_of(std::int32_t position) const {
     return decided(position) ? loops[static_cast<std::size_t>(position)] : rule.max;

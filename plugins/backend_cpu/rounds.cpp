@@ -68,7 +68,11 @@ Status CpuRounds::stage(std::int32_t, std::int32_t index, const sdk::PackedRows&
     keep(device->pages, pass.pages, host.num_pages);
     keep(device->logit_rows, pass.logit_rows, host.num_logit_rows);
     if (host.states != nullptr) keep(device->states, pass.states, host.num_rows);
-    if (host.references != nullptr) keep(device->references, pass.references, host.num_rows);
+    if (host.references != nullptr) {
+      keep(device->references, pass.references, host.num_rows);
+      keep(device->list_first, pass.list_first, host.num_rows);
+      keep(device->list_pages, pass.list_pages, host.num_list_pages);
+    }
     pass.row_sources.assign(rows, rows + host.num_rows);
     pass.slice_sources.assign(slices, slices + host.num_slices);
     return {};

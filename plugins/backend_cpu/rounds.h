@@ -24,7 +24,8 @@ class CpuRounds final : public tessera::sdk::Rounds {
 
  private:
   struct Pass {
-    std::vector<std::int32_t> tokens, positions, row_slice, logit_rows, pages, states, references;
+    std::vector<std::int32_t> tokens, positions, row_slice, logit_rows, pages, states, references, list_pages,
+        list_first;
     std::vector<tessera::sdk::Slice> slices;
     std::vector<tessera::sdk::RowSource> row_sources, slice_sources;
   };

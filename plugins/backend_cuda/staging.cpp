@@ -34,10 +34,12 @@ Status StepStaging::bind(const sdk::StepLimits& limits, std::int32_t banks, bool
     at_.row_slice = claim(limits.max_rows, kInt);
     at_.states = claim(limits.max_rows, kInt);
     at_.references = claim(limits.max_rows, kInt);
+    at_.list_first = claim(limits.max_rows, kInt);
     at_.slices = claim(limits.max_slices, sizeof(sdk::Slice));
     at_.logit_rows = claim(limits.max_logit_rows, kInt);
     at_.row_sources = claim(sourced ? limits.max_rows : 0, sizeof(sdk::RowSource));
     at_.slice_sources = claim(sourced ? limits.max_slices : 0, sizeof(sdk::RowSource));
+    at_.list_pages = claim(limits.max_list_pages, kInt);
     at_.pages = claim(limits.max_pages, kInt);
     at_.bytes = end;
     banks_.resize(static_cast<std::size_t>(banks));
@@ -53,7 +55,7 @@ Status StepStaging::bind(const sdk::StepLimits& limits, std::int32_t banks, bool
 Status StepStaging::send(const sdk::PackedRows& host, cudaStream_t stream, sdk::PackedRows* device, std::int32_t index,
                          const SourceRows& sources) noexcept {
   if (host.num_rows > limits_.max_rows || host.num_slices > limits_.max_slices || host.num_pages > limits_.max_pages ||
-      host.num_logit_rows > limits_.max_logit_rows)
+      host.num_logit_rows > limits_.max_logit_rows || host.num_list_pages > limits_.max_list_pages)
     return sdk::fail(sdk::Code::invalid_argument, "backend cuda: the step exceeds the limits given to bind");
   const Pinned& bank = banks_[static_cast<std::size_t>(index)];
   Status status = cuda_status(cudaEventSynchronize(bank.sent), "cudaEventSynchronize");
@@ -70,7 +72,11 @@ Status StepStaging::send(const sdk::PackedRows& host, cudaStream_t stream, sdk::
   put(device->positions, at_.positions, host.num_rows);
   put(device->row_slice, at_.row_slice, host.num_rows);
   if (host.states != nullptr) put(device->states, at_.states, host.num_rows);
-  if (host.references != nullptr) put(device->references, at_.references, host.num_rows);
+  if (host.references != nullptr) {
+    put(device->references, at_.references, host.num_rows);
+    put(device->list_first, at_.list_first, host.num_rows);
+    put(device->list_pages, at_.list_pages, host.num_list_pages);
+  }
   put(device->slices, at_.slices, host.num_slices);
   put(device->logit_rows, at_.logit_rows, host.num_logit_rows);
   put(device->pages, at_.pages, host.num_pages);

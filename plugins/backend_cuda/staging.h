@@ -40,8 +40,8 @@ class StepStaging {
  private:
   /// Byte offsets; pages come last, so that a short step copies few of them.
   struct Layout {
-    std::size_t tokens, positions, row_slice, states, references, slices, logit_rows, row_sources, slice_sources, pages,
-        bytes;
+    std::size_t tokens, positions, row_slice, states, references, list_first, slices, logit_rows, row_sources,
+        slice_sources, list_pages, pages, bytes;
   };
   struct Pinned {
     char* data = nullptr;

@@ -37,6 +37,8 @@ def check_rows():
         slots = 6 * (4 if speculative else 1) if row["retention"] == 0.1 else 0  # keeping everything is dense decoding
         assert row["references"]["slots"] == slots, row
         assert row["references"]["high_water"] > 0 or slots == 0, row
+        lists = row["list_pages"]
+        assert lists["left"] == 0 and (lists["total"] >= lists["high_water"] > 0 or slots == 0), row
 
 
 def check_failures():

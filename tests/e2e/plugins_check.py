@@ -17,8 +17,8 @@ FOLDER = build / "bad_plugins"
 # plugin -> (the case that must fail, words of the reason)
 BAD = {
     "not_elf": ("library-is-elf", "no ELF shared library"),
-    "no_symbol": ("library-exports-one-symbol", "exports no tessera_plugin_v5"),
-    "exports_more": ("library-exports-one-symbol", "besides tessera_plugin_v5"),
+    "no_symbol": ("library-exports-one-symbol", "exports no tessera_plugin_v6"),
+    "exports_more": ("library-exports-one-symbol", "besides tessera_plugin_v6"),
     "relative_path": ("library-has-no-surprises", "relative to the working directory"),
     "wrong_major": ("library-loads", "another SDK major"),
     "newer_minor": ("library-loads", "needs SDK"),

@@ -7,13 +7,13 @@
 
 namespace tessera_loop {
 
-/// References of all slots, in device memory: [slot][layer][head], then head_dim floats or `capacity` positions each.
+/// References of all slots, in device memory: [slot][layer][head], then head_dim floats each of outputs, contributions.
 struct Store {
   std::int32_t* counts;
   float* masses;
   float* outputs;
   float* contributions;
-  std::int32_t* selected;
+  std::int32_t* lists;    // [list page][layer][head][kListPage]
   std::int64_t capacity;  // positions of a selection at most
 };
 

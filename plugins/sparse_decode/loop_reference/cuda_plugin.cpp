@@ -19,19 +19,18 @@ class CudaLoopReference final : public LoopReferenceBase {
     for (void* block : blocks_) cudaFree(block);
   }
 
-  Status bind(const sdk::AttentionShape& shape, const sdk::StepLimits& limits, std::int32_t num_slots,
+  Status bind(const sdk::AttentionShape& shape, const sdk::StepLimits& limits, const sdk::ReferenceRoom& room,
               const sdk::DeviceContext&, std::size_t& workspace_bytes) noexcept override {
     return sdk::guarded([&]() -> Status {
-      if (Status status = accept(shape, limits); !status.ok()) return status;
-      const std::size_t count = heads(num_slots), vectors = count * static_cast<std::size_t>(shape.head_dim);
-      const auto capacity = static_cast<std::size_t>(capacity_);
+      if (Status status = accept(shape, limits, room); !status.ok()) return status;
+      const std::size_t vectors = heads_ * static_cast<std::size_t>(shape.head_dim);
       max_context_ = limits.max_context;
       store_.capacity = capacity_;
-      if (Status status = claim(count, &store_.counts); !status.ok()) return status;
-      if (Status status = claim(count, &store_.masses); !status.ok()) return status;
+      if (Status status = claim(heads_, &store_.counts); !status.ok()) return status;
+      if (Status status = claim(heads_, &store_.masses); !status.ok()) return status;
       if (Status status = claim(vectors, &store_.outputs); !status.ok()) return status;
       if (Status status = claim(vectors, &store_.contributions); !status.ok()) return status;
-      if (Status status = claim(count * capacity, &store_.selected); !status.ok()) return status;
+      if (Status status = claim(list_entries_, &store_.lists); !status.ok()) return status;
       return place_scratch(limits, workspace_bytes);
     });
   }

@@ -21,15 +21,22 @@ __device__ float warp_fold_256(const float (&lanes)[kEach]) {
   return sum;
 }
 
-/// exp(score - largest) of this lane's ranks of the segment that begins at `first`; +0 past `count`.
-__device__ void weights_of(const float* scores, const std::int32_t* selected, std::int32_t first, std::int32_t count,
-                           float largest, float (&weights)[kEach]) {
+/// This lane's ranks of the segment that begins at `first`; past `count`, the last one.
+__device__ void ranks_of(std::int32_t first, std::int32_t count, std::int32_t (&ranks)[kEach]) {
+#pragma unroll
+  for (int i = 0; i < kEach; ++i)
+    ranks[i] = min(first + i * 32 + static_cast<std::int32_t>(threadIdx.x) % 32, count - 1);
+}
+
+/// exp(score - largest) of this lane's ranks of the segment that begins at `first`, whose scores are at `places`; +0
+/// past `count`.
+__device__ void weights_of(const float* scores, const std::int32_t (&places)[kEach], std::int32_t first,
+                           std::int32_t count, float largest, float (&weights)[kEach]) {
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
-    const std::int32_t rank = first + i * 32 + static_cast<std::int32_t>(threadIdx.x) % 32;
     weights[i] = 0.0f;
-    if (rank < count)
-      weights[i] = sdk::exp_f32(__fsub_rn(scores[selected == nullptr ? rank : selected[rank]], largest));
+    if (first + i * 32 + static_cast<std::int32_t>(threadIdx.x) % 32 < count)
+      weights[i] = sdk::exp_f32(__fsub_rn(scores[places[i]], largest));
   }
 }
 
@@ -38,8 +45,10 @@ __global__ void __launch_bounds__(kThreads) whole_kernel(const Call call) {
   const Place place(call, static_cast<std::int32_t>(blockIdx.z), static_cast<std::int32_t>(blockIdx.y));
   const std::int32_t segment = static_cast<std::int32_t>(blockIdx.x * kWarps + threadIdx.x / 32);
   if (segment * kSegment >= place.length) return;
+  std::int32_t ranks[kEach];
   float weights[kEach];
-  weights_of(place.captured_scores(call), nullptr, segment * kSegment, place.length,
+  ranks_of(segment * kSegment, place.length, ranks);
+  weights_of(place.captured_scores(call), ranks, segment * kSegment, place.length,
              sdk::number_of(call.scratch.largest[place.pair]), weights);
   const float sum = warp_fold_256(weights);
   if (threadIdx.x % 32 == 0) call.scratch.whole_sums[place.pair * call.scratch.whole_segments + segment] = sum;
@@ -83,7 +92,7 @@ __global__ void __launch_bounds__(kThreads) score_kernel(const Call call) {
   const float* keys = static_cast<const float*>(call.args.kv.k);
   float* scores = call.scratch.scores + place.pair * call.store.capacity;
   // A lane looks up one of the warp's ranks.
-  const std::int64_t own = place.at(call, place.selected(call)[min(begin + lane, end - 1)]);
+  const std::int64_t own = place.at(call, *place.selected(call, min(begin + lane, end - 1)));
   std::uint32_t largest = 0;
 #pragma unroll
   for (std::int32_t first = 0; first < kBatch; first += kKeys) {
@@ -134,28 +143,31 @@ __global__ void __launch_bounds__(kThreads) segment_kernel(const Call call) {
   const std::int32_t lane = static_cast<std::int32_t>(threadIdx.x) % 32;
   const std::int32_t first = segment * kSegment, component = (unit % parts * 32 + lane) * kWidth;
   if (first >= count) return;
-  const std::int32_t* selected = place.selected(call);
   const float largest = sdk::number_of(call.scratch.largest[place.pair]);
+  std::int32_t ranks[kEach], positions[kEach];
+  ranks_of(first, count, ranks);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) positions[i] = *place.selected(call, ranks[i]);
   float weights[kEach];
   if (kCapture)
-    weights_of(place.captured_scores(call), selected, first, count, largest, weights);
+    weights_of(place.captured_scores(call), positions, first, count, largest, weights);
   else
-    weights_of(call.scratch.scores + place.pair * call.store.capacity, nullptr, first, count, largest, weights);
+    weights_of(call.scratch.scores + place.pair * call.store.capacity, ranks, first, count, largest, weights);
   std::int64_t offsets[kEach];
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) offsets[i] = place.at(call, selected[min(first + i * 32 + lane, count - 1)]);
+  for (int i = 0; i < kEach; ++i) offsets[i] = place.at(call, positions[i]);
   const std::int64_t out = place.pair * call.scratch.segments + segment;
   const float sum = warp_fold_256(weights);
   if (component == 0) call.scratch.sums[out] = sum;
 
   // Values of several ranks are on their way before the chains need the first.
   const float* values = static_cast<const float*>(call.args.kv.v) + component;
-  const std::int32_t ranks = min(kSegment, count - first);
+  const std::int32_t size = min(kSegment, count - first);
   float chains[kWidth] = {};
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     for (int batch = 0; batch < 32; batch += kAhead) {
-      if (i * 32 + batch >= ranks) break;
+      if (i * 32 + batch >= size) break;
       Vector ahead[kAhead];
 #pragma unroll
       for (int j = 0; j < kAhead; ++j)
@@ -163,7 +175,7 @@ __global__ void __launch_bounds__(kThreads) segment_kernel(const Call call) {
 #pragma unroll
       for (int j = 0; j < kAhead; ++j) {
         const float weight = __shfl_sync(sdk::kWholeWarp, weights[i], batch + j);
-        if (i * 32 + batch + j < ranks)
+        if (i * 32 + batch + j < size)
 #pragma unroll
           for (int c = 0; c < kWidth; ++c)
             chains[c] = sdk::fma_f32(weight, Values<kWidth>::get(ahead[j], c), chains[c]);

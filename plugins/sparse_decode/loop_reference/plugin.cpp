@@ -19,7 +19,7 @@ class LoopReference final : public LoopReferenceBase {
   LoopReference(sdk::Host& host, Status& status) : LoopReferenceBase(host, status) {}
   virtual ~LoopReference() = default;
 
-  Status bind(const sdk::AttentionShape& shape, const sdk::StepLimits& limits, std::int32_t num_slots,
+  Status bind(const sdk::AttentionShape& shape, const sdk::StepLimits& limits, const sdk::ReferenceRoom& room,
               const sdk::DeviceContext& device, std::size_t& workspace_bytes) noexcept override;
   Status capture(const sdk::SparseArgs& args, const sdk::DeviceContext& device) noexcept override {
     return for_each_item(args, device, kernels_.capture);
@@ -30,28 +30,28 @@ class LoopReference final : public LoopReferenceBase {
 
  private:
   Status for_each_item(const sdk::SparseArgs& args, const sdk::DeviceContext& device, ItemFunction function) noexcept;
-  Reference reference_of(std::int32_t slot, std::int32_t layer, std::int32_t head) const;
+  Reference reference_of(const sdk::SparseArgs& args, std::int32_t row, std::int32_t head) const;
 
   std::int64_t context_ = 0;  // positions of a history at most
   Kernels kernels_{};
-  // [slot][layer][head], then head_dim floats or `capacity_` positions each
-  std::unique_ptr<std::int32_t[]> counts_, selected_;
-  std::unique_ptr<float[]> masses_, outputs_, contributions_;
+  std::unique_ptr<std::int32_t[]> counts_;                     // [slot][layer][head]
+  std::unique_ptr<float[]> masses_, outputs_, contributions_;  // likewise; the last two have head_dim floats each
+  std::unique_ptr<std::int32_t[]> lists_;                      // [list page][layer][head][kListPage]
 };
 
-Status LoopReference::bind(const sdk::AttentionShape& shape, const sdk::StepLimits& limits, std::int32_t num_slots,
-                           const sdk::DeviceContext& device, std::size_t& workspace_bytes) noexcept {
+Status LoopReference::bind(const sdk::AttentionShape& shape, const sdk::StepLimits& limits,
+                           const sdk::ReferenceRoom& room, const sdk::DeviceContext& device,
+                           std::size_t& workspace_bytes) noexcept {
   return sdk::guarded([&]() -> Status {
-    if (Status status = accept(shape, limits); !status.ok()) return status;
+    if (Status status = accept(shape, limits, room); !status.ok()) return status;
     context_ = limits.max_context;
     kernels_ = device.isa == sdk::CpuIsa::avx512 ? avx512::kKernels
                : device.isa == sdk::CpuIsa::avx2 ? avx2::kKernels
                                                  : scalar::kKernels;
-    const std::size_t count = heads(num_slots);
-    const std::size_t vectors = count * static_cast<std::size_t>(shape.head_dim);
-    counts_ = std::make_unique<std::int32_t[]>(count);
-    selected_ = std::make_unique<std::int32_t[]>(count * static_cast<std::size_t>(capacity_));
-    masses_ = std::make_unique<float[]>(count);
+    const std::size_t vectors = heads_ * static_cast<std::size_t>(shape.head_dim);
+    counts_ = std::make_unique<std::int32_t[]>(heads_);
+    lists_ = std::make_unique<std::int32_t[]>(list_entries_);
+    masses_ = std::make_unique<float[]>(heads_);
     outputs_ = std::make_unique<float[]>(vectors);
     contributions_ = std::make_unique<float[]>(vectors);
     workspace_bytes = static_cast<std::size_t>(device.executor->width()) * static_cast<std::size_t>(context_) *
@@ -60,11 +60,16 @@ Status LoopReference::bind(const sdk::AttentionShape& shape, const sdk::StepLimi
   });
 }
 
-Reference LoopReference::reference_of(std::int32_t slot, std::int32_t layer, std::int32_t head) const {
-  const std::int64_t index = (std::int64_t{slot} * shape_.num_layers + layer) * shape_.num_q_heads + head;
-  return {&counts_[static_cast<std::size_t>(index)], &masses_[static_cast<std::size_t>(index)],
-          outputs_.get() + index * shape_.head_dim, contributions_.get() + index * shape_.head_dim,
-          selected_.get() + index * capacity_};
+Reference LoopReference::reference_of(const sdk::SparseArgs& args, std::int32_t row, std::int32_t head) const {
+  const std::int64_t place = std::int64_t{args.layer} * shape_.num_q_heads + head;  // of a slot's, and a page's
+  const std::int64_t each = std::int64_t{shape_.num_layers} * shape_.num_q_heads;
+  const std::int64_t index = args.rows.references[row] * each + place;
+  return {
+      &counts_[static_cast<std::size_t>(index)],
+      &masses_[static_cast<std::size_t>(index)],
+      outputs_.get() + index * shape_.head_dim,
+      contributions_.get() + index * shape_.head_dim,
+      {lists_.get() + place * sdk::kListPage, args.rows.list_pages + args.rows.list_first[row], each * sdk::kListPage}};
 }
 
 Status LoopReference::for_each_item(const sdk::SparseArgs& args, const sdk::DeviceContext& device,
@@ -85,7 +90,7 @@ Status LoopReference::for_each_item(const sdk::SparseArgs& args, const sdk::Devi
                 row,
                 head,
                 retained_count(args.rows.positions[row] + 1, retention_),
-                reference_of(args.rows.references[row], args.layer, head),
+                reference_of(args, row, head),
                 {keys, scores}});
     }
   });

@@ -84,17 +84,21 @@ struct History {
   const float* value(std::int32_t position) const { return static_cast<const float*>(args.kv.v) + at(position); }
 };
 
-void sort_ascending(std::int32_t* list, std::int32_t count, std::uint64_t* scratch) {
-  for (std::int32_t width = 1; width < count; width *= 2) {  // merge sort, bottom up
-    for (std::int32_t begin = 0; begin < count; begin += 2 * width) {
-      const std::int32_t middle = begin + width < count ? begin + width : count;
-      const std::int32_t end = begin + 2 * width < count ? begin + 2 * width : count;
-      std::int32_t i = begin, j = middle;
-      for (std::int32_t k = begin; k < end; ++k)
-        scratch[k] = static_cast<std::uint64_t>(i < middle && (j >= end || list[i] < list[j]) ? list[i++] : list[j++]);
-    }
-    for (std::int32_t k = 0; k < count; ++k) list[k] = static_cast<std::int32_t>(scratch[k]);
-  }
+std::int32_t& entry(const List& list, std::int32_t i) {
+  return list.entries[list.pages[i / sdk::kListPage] * list.stride + i % sdk::kListPage];
+}
+
+/// Keeps the `item.retained` positions of the largest scores, ascending: those up to the last of the least keys.
+void select_positions(const Item& item, const float* scores, std::int32_t length) {
+  std::uint64_t* keys = item.scratch.keys;
+  for (std::int32_t j = 0; j < length; ++j) keys[j] = selection_key(scores[j], j);
+  select_least(keys, length, item.retained);
+  std::uint64_t last = keys[0];
+  for (std::int32_t i = 1; i < item.retained; ++i) last = keys[i] > last ? keys[i] : last;
+  std::int32_t count = 0;
+  for (std::int32_t j = 0; j < length; ++j)
+    if (selection_key(scores[j], j) <= last) entry(item.reference.selected, count++) = j;
+  *item.reference.count = count;
 }
 
 void capture(const Item& item) {
@@ -104,23 +108,16 @@ void capture(const Item& item) {
       args.scores + (static_cast<std::int64_t>(item.row) * item.shape->num_q_heads + item.head) * args.scores_stride;
   const Reference& reference = item.reference;
   float largest = -__builtin_inff();
-  for (std::int32_t j = 0; j < length; ++j) {
-    largest = scores[j] > largest ? scores[j] : largest;
-    item.scratch.keys[j] = selection_key(scores[j], j);
-  }
-  select_least(item.scratch.keys, length, item.retained);
-  for (std::int32_t i = 0; i < item.retained; ++i)
-    reference.selected[i] = static_cast<std::int32_t>(item.scratch.keys[i] & 0xFFFFFFFFu);
-  sort_ascending(reference.selected, item.retained, item.scratch.keys);
-  *reference.count = item.retained;
+  for (std::int32_t j = 0; j < length; ++j) largest = scores[j] > largest ? scores[j] : largest;
+  select_positions(item, scores, length);
 
   const History history(item);
   Weighted all, kept;
   all.add_all(
       length, largest, 0, [&](std::int32_t j) { return scores[j]; }, [](std::int32_t) { return nullptr; });
   kept.add_all(
-      item.retained, largest, dim, [&](std::int32_t i) { return scores[reference.selected[i]]; },
-      [&](std::int32_t i) { return history.value(reference.selected[i]); });
+      item.retained, largest, dim, [&](std::int32_t i) { return scores[entry(reference.selected, i)]; },
+      [&](std::int32_t i) { return history.value(entry(reference.selected, i)); });
   const float inverse = 1.0f / all.sum;
   *reference.mass = kept.sum * inverse;
   const float* out = args.out.f32(item.row) + item.head * dim;
@@ -141,13 +138,13 @@ void consume(const Item& item) {
   float* scores = item.scratch.scores;
   float largest = -__builtin_inff();
   for (std::int32_t i = 0; i < *reference.count; ++i) {
-    scores[i] = sdk::attention_score(q, history.key(reference.selected[i]), dim, item.shape->scale);
+    scores[i] = sdk::attention_score(q, history.key(entry(reference.selected, i)), dim, item.shape->scale);
     largest = scores[i] > largest ? scores[i] : largest;
   }
   Weighted kept;
   kept.add_all(
       *reference.count, largest, dim, [&](std::int32_t i) { return scores[i]; },
-      [&](std::int32_t i) { return history.value(reference.selected[i]); });
+      [&](std::int32_t i) { return history.value(entry(reference.selected, i)); });
   const float inverse = 1.0f / kept.sum;
   float* out = args.out.f32(item.row) + item.head * dim;
   for (std::int32_t d = 0; d < dim; ++d)

@@ -6,13 +6,20 @@
 
 namespace tessera_loop {
 
+/// An index list on the pages of its row: entry i is entries[pages[i / kListPage] * stride + i % kListPage].
+struct List {
+  std::int32_t* entries;      // of its layer and head on page 0
+  const std::int32_t* pages;  // of the row
+  std::int64_t stride;        // from a page to the next
+};
+
 /// Where one (slot, layer, head) keeps its reference.
 struct Reference {
-  std::int32_t* count;     // of selected positions
-  float* mass;             // their share of the attention, m
-  float* output;           // [head_dim] what attention gave, O_ref
-  float* contribution;     // [head_dim] their part of it, C_ref
-  std::int32_t* selected;  // [count] ascending
+  std::int32_t* count;  // of selected positions
+  float* mass;          // their share of the attention, m
+  float* output;        // [head_dim] what attention gave, O_ref
+  float* contribution;  // [head_dim] their part of it, C_ref
+  List selected;        // [count] ascending
 };
 
 /// Scratch of one worker, for `max_context` positions.

@@ -83,9 +83,9 @@ __device__ Found found_before(Found mine) {
   return {warp_sum(lane < warp ? greater[lane] : 0), warp_sum(lane < warp ? equal[lane] : 0)};
 }
 
-/// Writes the selected positions of [begin, end), the range of one warp.
+/// Writes the selected positions of [begin, end), the range of one warp, to the list.
 __device__ void emit(const float* scores, std::int32_t begin, std::int32_t end, const Threshold& threshold,
-                     const Found& before, std::int32_t* selected) {
+                     const Found& before, const Place& place, const Call& call) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::uint32_t lower = (1u << lane) - 1u;
   std::int32_t equals = before.equal;
@@ -98,7 +98,7 @@ __device__ void emit(const float* scores, std::int32_t begin, std::int32_t end, 
     const bool takes =
         (position < end && key > threshold.key) || (equal && equals + __popc(ties & lower) < threshold.of_equal);
     const unsigned taken = __ballot_sync(sdk::kWholeWarp, takes);
-    if (takes) selected[written + __popc(taken & lower)] = position;
+    if (takes) *place.selected(call, written + __popc(taken & lower)) = position;
     equals += __popc(ties);
     written += __popc(taken);
   }
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kThreads) select_kernel(const Call call) {
   }
   mine = {warp_sum(mine.greater), warp_sum(mine.equal)};
   const Found before = found_before(mine);
-  emit(scores, begin, end, threshold, before, call.store.selected + place.index * call.store.capacity);
+  emit(scores, begin, end, threshold, before, place, call);
   if (threadIdx.x != 0) return;
   call.store.counts[place.index] = count;
   call.scratch.largest[place.pair] = largest;

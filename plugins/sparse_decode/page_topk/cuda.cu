@@ -87,9 +87,9 @@ class CudaPageTopk final : public PageTopkBase {
   CudaPageTopk(sdk::Host& host, sdk::Status& status) : PageTopkBase(host, status) {}
   virtual ~CudaPageTopk() { cudaFree(bounds_.values); }
 
-  sdk::Status bind(const sdk::AttentionShape& shape, const sdk::StepLimits& limits, std::int32_t slots,
+  sdk::Status bind(const sdk::AttentionShape& shape, const sdk::StepLimits& limits, const sdk::ReferenceRoom& room,
                    const sdk::DeviceContext& device, std::size_t& workspace_bytes) noexcept override {
-    if (sdk::Status status = PageTopkBase::bind(shape, limits, slots, device, workspace_bytes); !status.ok())
+    if (sdk::Status status = PageTopkBase::bind(shape, limits, room, device, workspace_bytes); !status.ok())
       return status;
     shared_bytes_ = 2 * sizeof(std::uint32_t) * static_cast<std::size_t>(most_pages_);
     return sdk::cuda_status(cudaFuncSetAttribute(choose_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -53,7 +53,7 @@ class PageTopkBase : public sdk::SparseDecode {
     const std::int32_t pages = position / sdk::kPageSize + 1;
     return pages < budget_ ? pages : budget_;
   }
-  sdk::Status bind(const sdk::AttentionShape& shape, const sdk::StepLimits& limits, std::int32_t,
+  sdk::Status bind(const sdk::AttentionShape& shape, const sdk::StepLimits& limits, const sdk::ReferenceRoom&,
                    const sdk::DeviceContext&, std::size_t& workspace_bytes) noexcept override {
     if (shape.kv_dtype != sdk::DType::f32)
       return sdk::fail(sdk::Code::unsupported, "page_topk serves a KV cache of f32 only");

@@ -37,8 +37,8 @@ class SinkWindowBase : public sdk::SparseDecode {
     const std::int32_t pages = position / sdk::kPageSize + 1, most = sinks_ + recent_;
     return pages < most ? pages : most;
   }
-  sdk::Status bind(const sdk::AttentionShape&, const sdk::StepLimits&, std::int32_t, const sdk::DeviceContext&,
-                   std::size_t& workspace_bytes) noexcept override {
+  sdk::Status bind(const sdk::AttentionShape&, const sdk::StepLimits&, const sdk::ReferenceRoom&,
+                   const sdk::DeviceContext&, std::size_t& workspace_bytes) noexcept override {
     workspace_bytes = 0;
     return {};
   }

@@ -56,7 +56,7 @@ TEST_CASE("exported symbols and search paths are read without loading") {
   const auto plain = read_elf(kFolder / "plain.so"), more = read_elf(kFolder / "exports_more.so");
   REQUIRE(plain.ok());
   REQUIRE(more.ok());
-  CHECK(plain->exported == std::vector<std::string>{"tessera_plugin_v5"});
+  CHECK(plain->exported == std::vector<std::string>{"tessera_plugin_v6"});
   CHECK(more->exported.size() > 1);
   CHECK(!plain->executable_stack);
   const auto relative = read_elf(kFolder / "relative_path.so");

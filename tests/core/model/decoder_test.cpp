@@ -70,8 +70,8 @@ struct Sparse final : sdk::SparseDecode {
   virtual ~Sparse() = default;
   std::int32_t capture_depth() const noexcept override { return 1; }
   bool active() const noexcept override { return true; }
-  sdk::Status bind(const sdk::AttentionShape&, const sdk::StepLimits&, std::int32_t, const sdk::DeviceContext&,
-                   std::size_t&) noexcept override {
+  sdk::Status bind(const sdk::AttentionShape&, const sdk::StepLimits&, const sdk::ReferenceRoom&,
+                   const sdk::DeviceContext&, std::size_t&) noexcept override {
     return {};
   }
   sdk::Status plan(sdk::RowMode mode, const sdk::PackedRows& rows) noexcept override {

@@ -42,9 +42,9 @@ TEST_CASE("a sound plugin given by path is created, used and destroyed, twice at
 TEST_CASE("each refusal is a sentence with the file, what was found and what was wanted") {
   must_name(refusal(by_path("missing")), {"missing.so", "no such plugin file"});
   must_name(refusal(by_path("not_elf")), {"not_elf.so", "no ELF shared library", "tessera_add_plugin"});
-  must_name(refusal(by_path("no_symbol")), {"no_symbol.so", "exports no tessera_plugin_v5"});
-  must_name(refusal(by_path("wrong_major")), {"wrong_major.so", "tessera_plugin_v6", "tessera_plugin_v5", "rebuild"});
-  must_name(refusal(by_path("newer_minor")), {"newer_minor.so", "needs SDK 5.1", "has 5.0"});
+  must_name(refusal(by_path("no_symbol")), {"no_symbol.so", "exports no tessera_plugin_v6"});
+  must_name(refusal(by_path("wrong_major")), {"wrong_major.so", "tessera_plugin_v7", "tessera_plugin_v6", "rebuild"});
+  must_name(refusal(by_path("newer_minor")), {"newer_minor.so", "needs SDK 6.1", "has 6.0"});
   must_name(refusal(by_path("wrong_toolchain")), {"wrong_toolchain.so", "__GXX_ABI_VERSION", "rebuild"});
   must_name(refusal(by_path("wrong_name")), {"wrong_name.so", "another_name", "rename"});
   must_name(refusal(by_path("wrong_kind")), {"wrong_kind.so", "kind protocol", "wanted attention", "test.yaml:3:5"});

@@ -15,14 +15,14 @@ namespace {
 constexpr std::int32_t kAnswer = 7, kRows = 3;
 
 /// Rounds of 3 rows: drafted by 2 loops of 4, captured in the second.
-constexpr SchedulerLimits kLimits{.max_batch = 2,
-                                  .step_tokens = 32,
-                                  .depths = 4,
-                                  .capture_depth = 1,
-                                  .draft_tokens = kRows - 1,
-                                  .draft_loops = 2,
-                                  .rounds_in_flight = 2,
-                                  .prefix_cache = false};
+const SchedulerLimits kLimits{.max_batch = 2,
+                              .step_tokens = 32,
+                              .depths = 4,
+                              .capture_depth = 1,
+                              .draft_tokens = kRows - 1,
+                              .draft_loops = 2,
+                              .rounds_in_flight = 2,
+                              .prefix_cache = false};
 
 SequenceSpec spec_of(SequenceId id, std::int32_t prompt, std::int32_t max_tokens, std::int32_t sparse_from) {
   SequenceSpec spec{id, std::vector<std::int32_t>(static_cast<std::size_t>(prompt)), max_tokens, {.max = 4}};
@@ -72,7 +72,8 @@ void land(Scheduler& scheduler, const RoundPlan& plan, const std::vector<RoundOu
 std::vector<ReferenceLease> leases_of(const RoundPlan::Item& item, std::uint64_t incarnation) {
   std::vector<ReferenceLease> leases;
   for (std::size_t row = 0; row < item.references.size(); ++row)
-    leases.push_back({item.references[row], incarnation, item.id, static_cast<std::uint64_t>(item.position) + row});
+    leases.push_back(
+        {item.references[row].slot, incarnation, item.id, static_cast<std::uint64_t>(item.position) + row});
   return leases;
 }
 
@@ -91,8 +92,9 @@ TEST_CASE("when the older of two rounds lands, the younger one's slots stay boun
   CHECK(first.position == 12);
   CHECK(second.position == 12 + kRows);
   CHECK(second.states == first.states);
-  std::set<std::int32_t> slots(first.references.begin(), first.references.end());
-  slots.insert(second.references.begin(), second.references.end());
+  std::set<std::int32_t> slots;
+  for (const auto* round : {&first, &second})
+    for (const RowReference& reference : round->references) slots.insert(reference.slot);
   CHECK(std::ssize(slots) == 2 * kRows);
   CHECK(second.pages.size() == 2 * 4);
   CHECK(pool.in_use() == 2 * 4);
@@ -108,8 +110,9 @@ TEST_CASE("when the older of two rounds lands, the younger one's slots stay boun
   REQUIRE(third.items.size() == 1);
   CHECK(third.items[0].position == 13 + kRows);
   CHECK(third.items[0].states == first.states);
-  for (const std::int32_t slot : third.items[0].references)
-    CHECK(std::count(second.references.begin(), second.references.end(), slot) == 0);
+  for (const RowReference& reference : third.items[0].references)
+    CHECK(std::none_of(second.references.begin(), second.references.end(),
+                       [&](const RowReference& other) { return other.slot == reference.slot; }));
 
   land(scheduler, younger, {confirmed(1, 0)});
   CHECK(scheduler.computed(1) == 14);

@@ -13,13 +13,13 @@ namespace {
 constexpr std::int32_t kDrafted = 5, kAnswer = 7;
 
 /// Rounds of 3 rows: drafted by 2 loops of 4, captured in the second.
-constexpr SchedulerLimits kLimits{.max_batch = 2,
-                                  .step_tokens = 32,
-                                  .depths = 4,
-                                  .capture_depth = 1,
-                                  .draft_tokens = 2,
-                                  .draft_loops = 2,
-                                  .prefix_cache = false};
+const SchedulerLimits kLimits{.max_batch = 2,
+                              .step_tokens = 32,
+                              .depths = 4,
+                              .capture_depth = 1,
+                              .draft_tokens = 2,
+                              .draft_loops = 2,
+                              .prefix_cache = false};
 
 void submit(Scheduler& scheduler, SequenceId id) {
   const SequenceSpec spec{id, {1, 2, 3, 4}, 20, {.max = 4, .sparse_from = 0}};
@@ -59,7 +59,7 @@ std::vector<ReferenceLease> leases_of(const PlanSlice& slice, std::uint64_t inca
   std::vector<ReferenceLease> leases;
   for (std::size_t row = 0; row < slice.references.size(); ++row)
     leases.push_back(
-        {slice.references[row], incarnation, slice.id, static_cast<std::uint64_t>(slice.first_position) + row});
+        {slice.references[row].slot, incarnation, slice.id, static_cast<std::uint64_t>(slice.first_position) + row});
   return leases;
 }
 
@@ -107,8 +107,9 @@ TEST_CASE("rounds of two sequences have slots of their own, and neither may cons
   submit(scheduler, 1), submit(scheduler, 2);
   StepPlan plan = run_to(scheduler, SliceRole::verify, sdk::RowMode::consume, 0);
   REQUIRE(plan.slices.size() == 2);
-  std::vector<std::int32_t> slots = plan.slices[0].references;
-  slots.insert(slots.end(), plan.slices[1].references.begin(), plan.slices[1].references.end());
+  std::vector<std::int32_t> slots;
+  for (const PlanSlice& slice : plan.slices)
+    for (const RowReference& reference : slice.references) slots.push_back(reference.slot);
   std::sort(slots.begin(), slots.end());
   CHECK(slots == std::vector<std::int32_t>{0, 1, 2, 3, 4, 5});
   CHECK(scheduler.references().size() == 6);  // max_batch times the rows of a round

@@ -20,7 +20,7 @@ class Storm : public StormFlights {
       : StormFlights(seed, depths, draft_tokens, draft_loops, rounds_in_flight) {}
 
   void run(int steps) {
-    Scheduler scheduler(limits_, pool_);
+    Scheduler scheduler(limits_, pool_, below(2) ? std::optional<std::uint64_t>(1) : std::nullopt);
     for (int i = 0; i < steps; ++i) {
       if (below(3) == 0) submit(scheduler);
       if (below(12) == 0) cancel(scheduler);
@@ -33,6 +33,7 @@ class Storm : public StormFlights {
     CHECK((live_.empty() && leaving_.empty()));
     CHECK(pool_.in_use() == 0);
     CHECK(scheduler.references().outstanding() == 0);
+    CHECK(scheduler.references().outstanding_pages() == 0);
     stats = scheduler.stats();
     recalls = recalls_;
     CHECK(stats.device_rounds == landed_);
@@ -244,11 +245,14 @@ class Storm : public StormFlights {
                            model.loops_of(100)[static_cast<std::size_t>(position)] > slice.depth + 1);
       REQUIRE((slice.mode != sdk::RowMode::dense) == sparse);
       if (!sparse) continue;
-      const std::int32_t slot = slice.references.at(static_cast<std::size_t>(row));
+      const RowReference& reference = slice.references.at(static_cast<std::size_t>(row));
+      const std::int32_t slot = reference.slot;
+      REQUIRE(std::ssize(reference.pages) == limits_.list_pages_at(position));
+      lists_.see(reference, {slice.id, position}, slice.mode == sdk::RowMode::capture);
       const std::pair holder{slice.id, position};
       if (slice.mode == sdk::RowMode::capture) {
         captured_[slot] = holder;
-        model.references.push_back(slot);
+        model.references.push_back(reference);
       }
       REQUIRE(captured_[slot] == holder);
       REQUIRE(uses_of(slot) == 1);
@@ -317,6 +321,7 @@ class Storm : public StormFlights {
   }
 
   std::map<std::int32_t, std::pair<SequenceId, std::int32_t>> captured_;  // by slot: whose row
+  ListHolders lists_;
 };
 
 }  // namespace tessera

@@ -128,7 +128,11 @@ class StormFlights : public StormWorld {
     model.states = item.states;
     model.table = item.pages;
     model.in_flight.push_back(item.references);
-    for (const std::int32_t slot : item.references) REQUIRE(uses_of(slot) == 1);
+    for (std::size_t row = 0; row < item.references.size(); ++row) {
+      const RowReference& reference = item.references[row];
+      REQUIRE(uses_of(reference.slot) == 1);
+      REQUIRE(std::ssize(reference.pages) == limits_.list_pages_at(item.position + static_cast<std::int32_t>(row)));
+    }
   }
 
   /// The device runs the round from its own frontier.

@@ -5,11 +5,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <map>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cache/page_pool.h"
 #include "request/request.h"
+#include "sched/scheduler.h"
 
 namespace tessera {
 
@@ -30,10 +34,16 @@ struct Model {  // of one sequence
   std::int32_t round_rows = 0;
   std::int32_t drafted = 0;
   std::vector<std::int32_t> states{};                 // rows of the state bank that it holds
-  std::vector<std::int32_t> references{};             // slots that its captured rows of steps hold
-  std::deque<std::vector<std::int32_t>> in_flight{};  // slots of each round in flight, oldest first
+  std::vector<RowReference> references{};             // that its captured rows of steps hold
+  std::deque<std::vector<RowReference>> in_flight{};  // that each round in flight holds, oldest first
 
   bool flies() const { return !in_flight.empty(); }
+  template <class Visit>
+  void for_each_reference(Visit visit) const {
+    for (const RowReference& reference : references) visit(reference);
+    for (const auto& round : in_flight)
+      for (const RowReference& reference : round) visit(reference);
+  }
   std::int32_t decode_from() const { return static_cast<std::int32_t>(prompt) - rule.decode_tail; }
   bool sparse(std::int32_t position) const { return position >= std::max(rule.sparse_from, decode_from()); }
   /// Known tokens, then the round's candidates; each with the mode of its row.
@@ -71,5 +81,31 @@ inline std::uint64_t content(std::span<const std::int32_t> tokens, std::span<con
   for (const std::int32_t count : loops) mix(count);
   return hash;
 }
+
+/// A list page for every `each` positions, and as many as `sequences` need in the worst case and a few more: rows would
+/// be short of them if they were not accounted for.
+inline void give_lists(SchedulerLimits& limits, std::int32_t each, std::int32_t sequences, std::int32_t more) {
+  std::vector<std::int32_t> pages;
+  for (std::int32_t position = 0; position < limits.max_context; ++position) pages.push_back(1 + position / each);
+  limits.num_list_pages = pages.back() * limits.round_rows() * sequences + more;
+  limits.list_pages = std::make_shared<const std::vector<std::int32_t>>(std::move(pages));
+}
+
+/// Which row's list, and which part of it, was written to each list page last.
+class ListHolders {
+ public:
+  using Row = std::pair<SequenceId, std::int32_t>;
+  /// A captured row writes its pages, and later passes must find them as they were.
+  void see(const RowReference& reference, const Row& row, bool captured) {
+    for (std::size_t i = 0; i < reference.pages.size(); ++i) {
+      auto& page = pages_[reference.pages[i]];
+      if (captured) page = {row, i};
+      REQUIRE(page == std::pair(row, i));
+    }
+  }
+
+ private:
+  std::map<std::int32_t, std::pair<Row, std::size_t>> pages_;
+};
 
 }  // namespace tessera

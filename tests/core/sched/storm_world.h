@@ -37,6 +37,8 @@ class StormWorld {
               below(2) ? std::optional(seed) : std::nullopt) {
     limits_.step_tokens = limits_.max_batch * limits_.round_rows() + below(60);
     held_.resize(static_cast<std::size_t>(pool_.size()));
+    const std::int32_t sequences = rounds_in_flight * (1 + below(limits_.max_batch));
+    if (limits_.capture_depth > 0) give_lists(limits_, 1 + below(40), sequences, below(8));
   }
 
   bool flies() const { return limits_.rounds_in_flight > 1; }
@@ -128,8 +130,7 @@ class StormWorld {
   std::int64_t uses_of(std::int32_t slot) const {
     std::int64_t count = 0;
     for_each_model([&](const Model& model) {
-      count += std::count(model.references.begin(), model.references.end(), slot);
-      for (const auto& round : model.in_flight) count += std::count(round.begin(), round.end(), slot);
+      model.for_each_reference([&](const RowReference& reference) { count += reference.slot == slot; });
     });
     return count;
   }
@@ -147,15 +148,20 @@ class StormWorld {
 
   void check_references(const Scheduler& scheduler) const {
     std::map<PageId, std::int32_t> count;
-    std::int64_t slots = 0;
+    std::int64_t slots = 0, lists = 0;
+    std::set<std::int32_t> list_pages;
     for_each_model([&](const Model& model) {
       for (const PageId page : model.table) ++count[page];
-      slots += std::ssize(model.references);
-      for (const auto& round : model.in_flight) slots += std::ssize(round);
+      model.for_each_reference([&](const RowReference& reference) {
+        ++slots, lists += std::ssize(reference.pages);
+        list_pages.insert(reference.pages.begin(), reference.pages.end());
+      });
     });
     for (PageId page = 0; page < pool_.size(); ++page) REQUIRE(pool_.references(page) == count[page]);
     REQUIRE(pool_.in_use() == std::count_if(count.begin(), count.end(), [](auto& c) { return c.second > 0; }));
     REQUIRE(scheduler.references().outstanding() == slots);
+    REQUIRE(scheduler.references().outstanding_pages() == lists);
+    REQUIRE(std::ssize(list_pages) == lists);  // none is two rows'
     REQUIRE(scheduler.leaving() == std::ssize(leaving_));
   }
 

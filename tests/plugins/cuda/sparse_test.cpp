@@ -1,4 +1,6 @@
 // loop_reference: the CPU's bits for selections, references and outputs, over histories of many segments.
+#include <numeric>
+
 #include "support.h"
 
 namespace cuda_test {
@@ -12,9 +14,17 @@ struct Case {
   bool ties = false;  // scores of few values, so that positions decide
 };
 
+std::vector<std::int32_t> shuffled_ids(std::int32_t count, std::uint64_t seed) {
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(count));
+  std::iota(ids.begin(), ids.end(), 0);
+  tessera::Random random(seed);
+  for (std::size_t i = ids.size(); i > 1; --i) std::swap(ids[i - 1], ids[random.below(static_cast<std::uint32_t>(i))]);
+  return ids;
+}
+
 /// What loops 2 and 3 of the step's rows give: masses, outputs after capture, outputs after consuming with other
 /// queries, keys and values.
-std::vector<float> decode(const Side& side, const Case& one, const Step& step) {
+std::vector<float> decode(const Side& side, const Case& one, const Step& step, std::uint64_t list_seed) {
   constexpr std::uint64_t kSeed = 61;
   tessera::Random random(kSeed);
   const auto rows = static_cast<std::int32_t>(step.tokens.size());
@@ -25,14 +35,20 @@ std::vector<float> decode(const Side& side, const Case& one, const Step& step) {
   const std::size_t width = static_cast<std::size_t>(cols), stride = kLimits.max_context;
   std::vector<std::int32_t> slots(count);
   for (std::size_t i = 0; i < count; ++i) slots[i] = static_cast<std::int32_t>(count - 1 - i);
+  const auto sparse = side.sparse("loop_reference", {{"retention", one.retention, {}}});
+  std::vector<std::int32_t> list_first, list_pages = shuffled_ids(kLimits.max_list_pages, list_seed);
   sdk::PackedRows host = step.view(), device{};
-  host.references = slots.data();
+  for (std::int32_t row = 0; row < rows; ++row) {
+    list_first.push_back(host.num_list_pages);
+    host.num_list_pages += sparse->list_pages(host.positions[row]);
+  }
+  REQUIRE(host.num_list_pages <= kLimits.max_list_pages);
+  host.references = slots.data(), host.list_first = list_first.data(), host.list_pages = list_pages.data();
   REQUIRE(side->begin_step(host, &device).ok());
 
-  const auto sparse = side.sparse("loop_reference", {{"retention", one.retention, {}}});
   const sdk::AttentionShape shape{kLayers, one.query, one.key_value, one.dim, 0.11f, sdk::DType::f32};
   std::size_t bytes = 0;
-  REQUIRE(sparse->bind(shape, kLimits, rows, side->context(), bytes).ok());
+  REQUIRE(sparse->bind(shape, kLimits, {rows, kLimits.max_list_pages}, side->context(), bytes).ok());
   float* workspace = side.poisoned(bytes / sizeof(float) + 1);
   std::vector<float> scores = random_floats(random, count * static_cast<std::size_t>(one.query) * stride, 4.0f);
   if (one.ties)
@@ -74,7 +90,7 @@ void check_sparse(const Case& one, const Step& step) {
   CAPTURE(one.retention);
   CAPTURE(one.ties);
   const Side cpu("cpu"), cuda("cuda");
-  CHECK(differing(decode(cuda, one, step), decode(cpu, one, step)) == 0);
+  CHECK(differing(decode(cuda, one, step, 5), decode(cpu, one, step, 6)) == 0);
 }
 
 /// Rows of a round share a slice; others stand alone.

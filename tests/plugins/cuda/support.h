@@ -17,7 +17,7 @@ namespace cuda_test {
 
 namespace sdk = tessera::sdk;
 
-inline constexpr sdk::StepLimits kLimits{600, 16, 600, 4096, 4096};
+inline constexpr sdk::StepLimits kLimits{600, 16, 600, 4096, 4096, 16, 1024};
 
 /// One backend with bound limits; everything it allocates goes with it.
 class Side {

@@ -13,6 +13,8 @@ namespace sdk = tessera::sdk;
 
 constexpr std::int32_t kDim = 32;
 
+constexpr std::int64_t kStride = 3 * sdk::kListPage;  // lists of other heads lie between those of a page
+
 /// One row, one head, its history on pages 0, 1, ...
 class Bench {
  public:
@@ -24,14 +26,21 @@ class Bench {
         q(kDim),
         out(kDim),
         scores(static_cast<std::size_t>(length)),
-        selected(scores.size()),
+        list_pages((scores.size() + sdk::kListPage - 1) / sdk::kListPage),
+        lists(list_pages.size() * kStride),
         output_(kDim),
         contribution_(kDim),
         keys_(scores.size()),
         scratch_(scores.size()) {
     std::iota(pages_.begin(), pages_.end(), 0);
+    std::iota(list_pages.rbegin(), list_pages.rend(), 0);  // the first ranks are on the last page
   }
 
+  /// Entry `rank` of the list.
+  std::int32_t& selected(std::int32_t rank) {
+    return lists[static_cast<std::size_t>(list_pages[static_cast<std::size_t>(rank / sdk::kListPage)]) * kStride +
+                 static_cast<std::size_t>(rank % sdk::kListPage)];
+  }
   /// The row's place from now on, within the room of the first length.
   void set_length(std::int32_t length) { length_ = length; }
   void capture(const Kernels& kernels, double retention) { run(kernels.capture, retained_count(length_, retention)); }
@@ -57,7 +66,7 @@ class Bench {
               0,
               0,
               retained,
-              {&count, &mass, output_.data(), contribution_.data(), selected.data()},
+              {&count, &mass, output_.data(), contribution_.data(), {lists.data(), list_pages.data(), kStride}},
               {keys_.data(), scratch_.data()}});
   }
 
@@ -66,7 +75,7 @@ class Bench {
 
  public:
   std::vector<float> k, v, q, out, scores;
-  std::vector<std::int32_t> selected;
+  std::vector<std::int32_t> list_pages, lists;
   std::int32_t count = 0;
   float mass = 0;
 

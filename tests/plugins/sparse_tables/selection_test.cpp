@@ -38,7 +38,7 @@ class Bench {
     sparse_ = std::move(*sparse);
     REQUIRE(sparse_->style() == sdk::SparseStyle::tables);
     std::size_t bytes = 0;
-    REQUIRE(sparse_->bind({1, 2, 1, kDim, 1.0f, sdk::DType::f32}, limits, 0, backend_->context(), bytes).ok());
+    REQUIRE(sparse_->bind({1, 2, 1, kDim, 1.0f, sdk::DType::f32}, limits, {}, backend_->context(), bytes).ok());
     workspace_.resize(bytes + 1);
     kv_ = {k_.data(), k_.data(), sdk::DType::f32, kPages, 1, 1, kDim};
     REQUIRE(sparse_->attach(kv_).ok());

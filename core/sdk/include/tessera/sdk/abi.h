@@ -4,10 +4,10 @@
 
 #include "tessera/sdk/status.h"
 
-#define TESSERA_SDK_MAJOR 5
+#define TESSERA_SDK_MAJOR 6
 #define TESSERA_SDK_MINOR 0
 /// The exported symbol; the major is in its name, so a wrong major is a missing symbol.
-#define TESSERA_PLUGIN_SYMBOL "tessera_plugin_v5"
+#define TESSERA_PLUGIN_SYMBOL "tessera_plugin_v6"
 
 namespace tessera::sdk {
 

@@ -33,6 +33,11 @@ struct PackedRows {
   /// none; null for a plain model. Rows of depth > 0 begin with it, rows that go on end with it.
   const std::int32_t* states = nullptr;
   const std::int32_t* references = nullptr;  // [num_rows] slot of the reference store, -1 for dense rows; or null
+  /// With references, else null: the pages of the rows' index lists (sparse_decode.h). Those of row i begin at
+  /// list_pages[list_first[i]]; a dense row has none.
+  const std::int32_t* list_pages = nullptr;  // [num_list_pages] physical ids, in the order of the ranks
+  const std::int32_t* list_first = nullptr;  // [num_rows]
+  std::int32_t num_list_pages = 0;
 };
 
 /// What attention does for a row. Sparse decoding (sparse_decode.h): a captured row is dense, and its reference is
@@ -47,6 +52,7 @@ struct StepLimits {
   std::int32_t max_context;                   // positions of one sequence
   std::int32_t max_pages;                     // page table entries of one step, all slices together
   std::int32_t max_decode_rows = max_slices;  // decoded rows of one step: max_batch times the rows of a round
+  std::int32_t max_list_pages = 0;            // entries of PackedRows::list_pages in one step
 };
 
 }  // namespace tessera::sdk

@@ -45,4 +45,4 @@ void destroy(void* instance) noexcept {
                                                                 __VA_ARGS__,                                        \
                                                                 &::tessera::sdk::detail::create<Interface, Type>,   \
                                                                 &::tessera::sdk::detail::destroy<Interface, Type>}; \
-  BOOST_DLL_ALIAS(tessera_descriptor, tessera_plugin_v5)
+  BOOST_DLL_ALIAS(tessera_descriptor, tessera_plugin_v6)

@@ -13,6 +13,15 @@
 
 namespace tessera::sdk {
 
+/// Positions of one index list that a list page holds. A list page has room for as many of every list of one row: int32
+/// [layer][query head][kListPage]. Entry i of a list is on the row's list page i / kListPage.
+inline constexpr std::int32_t kListPage = 64;
+
+constexpr std::size_t list_page_bytes(const AttentionShape& shape) {
+  return static_cast<std::size_t>(shape.num_layers) * static_cast<std::size_t>(shape.num_q_heads) * kListPage *
+         sizeof(std::int32_t);
+}
+
 /// One layer of the captured or of the consuming rows of a step. A slice has one row, or those of a round of
 /// speculation, at most limits.max_decode_rows in all.
 struct SparseArgs {
@@ -20,7 +29,7 @@ struct SparseArgs {
   Matrix out;  // capture: what attention gave, read only; consume: to be written
   KvView kv;   // the rows' own K and V of this layer and depth are already in it
   std::int32_t layer;
-  PackedRows rows;      // device pointers; rows.references says which slot each row has
+  PackedRows rows;      // device pointers; rows.references says which slot each row has, rows.list_pages which pages
   void* workspace;      // `workspace_bytes` from bind, uninitialized
   const float* scores;  // capture: scores[(row * num_q_heads + head) * scores_stride + position]
   std::int64_t scores_stride;
@@ -44,8 +53,14 @@ enum class SparseStyle : std::uint32_t {
   tables = 1,      // plain models: select; attention itself is as ever, over the kept pages as if there were no others
 };
 
-/// One object per model; every call comes from the engine thread. References live in slots that the engine hands out:
-/// one for each row between its capture and its last loop.
+/// What a strategy claims for references: slots, and pages of index lists. The engine hands out the ids of both.
+struct ReferenceRoom {
+  std::int32_t num_slots;
+  std::int32_t num_list_pages;
+};
+
+/// One object per model; every call comes from the engine thread. References live in slots, and their index lists on
+/// list pages, that the engine hands out: to each row between its capture and its last loop.
 ///
 ///   references: create -> bind -> (plan -> capture or consume x layers)* -> destroy
 ///   tables:     create -> bind -> attach -> ((appended, select) x layers)* -> destroy
@@ -60,9 +75,18 @@ class SparseDecode {
   /// False when this configuration would keep everything: all rows are dense then, and nothing else is called.
   virtual bool active() const noexcept = 0;
 
-  /// [control] Once. Claims the memory of `num_slots` references; `workspace_bytes` is lent back on every call.
-  virtual Status bind(const AttentionShape& shape, const StepLimits& limits, std::int32_t num_slots,
+  /// references: list pages that a row captured at `position` needs: a function of the position alone, and never less
+  /// at a higher one. A row may be given more.
+  virtual std::int32_t list_pages(std::int32_t position) const noexcept {
+    (void)position;
+    return 0;
+  }
+
+  /// [control] Once. Claims the memory of all references; `workspace_bytes` is lent back on every call.
+  virtual Status bind(const AttentionShape& shape, const StepLimits& limits, const ReferenceRoom& room,
                       const DeviceContext& device, std::size_t& workspace_bytes) noexcept = 0;
+  /// [control] After bind: what it claimed for references and lists together, for logs.
+  virtual std::size_t reference_bytes() const noexcept { return 0; }
   /// [step] Before the layers, with host pointers valid during the call.
   virtual Status plan(RowMode mode, const PackedRows& rows) noexcept {
     (void)mode, (void)rows;
