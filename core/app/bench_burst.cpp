@@ -11,10 +11,6 @@
 namespace tessera::app {
 namespace {
 
-std::string mode_of(const BurstRow& row) {
-  return (row.retention.empty() ? std::string("dense") : "sparse") + (row.speculative ? ", speculative" : "");
-}
-
 std::string mib(std::int64_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)); }
 
 std::string text_of(const BurstBench& bench, const BurstOptions& options) {
@@ -22,13 +18,13 @@ std::string text_of(const BurstBench& bench, const BurstOptions& options) {
                                  bench.device, options.answer);
   Table table({"burst", "retention", "mode", "tokens/s", "first token p50", "p95", "most", "p95 / dense", "loaded",
                "warm-up", "grown", "slots used", "left", "pages left", "preempted"});
-  std::map<bool, double> dense;  // p95, by whether it is speculative
+  std::map<std::int32_t, double> dense;  // p95, by the rounds in flight
   for (const BurstRow& row : bench.rows) {
-    if (row.retention.empty()) dense[row.speculative] = row.first_token.p95;
+    if (row.retention.empty()) dense[row.rounds_in_flight] = row.first_token.p95;
     table.add({fmt::format("{}x{}", row.shape.requests, row.shape.prompt), row.retention.empty() ? "-" : row.retention,
-               mode_of(row), fmt::format("{:.1f}", row.tokens_per_second()), fmt::format("{:.1f}", row.first_token.p50),
+               row.mode(), fmt::format("{:.1f}", row.tokens_per_second()), fmt::format("{:.1f}", row.first_token.p50),
                fmt::format("{:.1f}", row.first_token.p95), fmt::format("{:.1f}", row.first_token.most),
-               fmt::format("{:.2f}", row.first_token.p95 / dense[row.speculative]), mib(row.memory.loaded),
+               fmt::format("{:.2f}", row.first_token.p95 / dense[row.rounds_in_flight]), mib(row.memory.loaded),
                mib(row.memory.warm_up), mib(row.memory.grown),
                fmt::format("{}/{}", row.reference_high_water, row.reference_slots), std::to_string(row.references_left),
                std::to_string(row.pages_left), std::to_string(row.preemptions)});
@@ -39,7 +35,7 @@ std::string text_of(const BurstBench& bench, const BurstOptions& options) {
 nlohmann::json json_of(const BurstRow& row) {
   return {{"requests", row.shape.requests},
           {"prompt_tokens", row.shape.prompt},
-          {"mode", mode_of(row)},
+          {"mode", row.mode()},
           {"retention", row.retention.empty() ? nlohmann::json() : nlohmann::json(std::stod(row.retention))},
           {"rounds", row.rounds},
           {"tokens", row.tokens},
@@ -59,6 +55,7 @@ nlohmann::json json_of(const BurstRow& row) {
            {{"total", row.list_pages}, {"high_water", row.list_pages_high_water}, {"left", row.list_pages_left}}},
           {"pages", {{"total", row.pages}, {"left", row.pages_left}}},
           {"preemptions", row.preemptions},
+          {"device_rounds", row.device_rounds},
           {"unfinished", row.unfinished},
           {"other_answers", row.other_answers}};
 }

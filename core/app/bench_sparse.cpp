@@ -22,20 +22,21 @@ struct Options {
 
 std::string range_of(const Spread& s) { return fmt::format("{:.3f} .. {:.3f}", s.low, s.high); }
 
-std::string text_of(const SparseBench& bench, std::int32_t rows) {
-  std::string text = fmt::format("{} on {}, retention {}, one layer, {} decoded rows on pages of their own",
-                                 bench.plugin, bench.device, bench.retention, rows);
+std::string text_of(const SparseBench& bench) {
+  std::string text = fmt::format("{} on {}, retention {}, one layer, each decoded row on pages of its own",
+                                 bench.plugin, bench.device, bench.retention);
   if (bench.roof.flops > 0) text += "; " + tessera::text_of(bench.roof);
-  Table table({"KV heads", "context", "launch", "dense us", "of roof", "capture us", "consume us", "four loops / dense",
-               "range of it", "ideal"});
+  Table table({"KV heads", "rows", "context", "launch", "dense us", "of roof", "capture us", "consume us",
+               "four loops / dense", "range of it", "ideal"});
   for (const SparseBenchRow& row : bench.rows) {
-    const std::string heads = std::to_string(row.kv_heads), context = std::to_string(row.context);
+    const std::string heads = std::to_string(row.kv_heads), rows = std::to_string(row.rows),
+                      context = std::to_string(row.context);
     if (!row.skipped.empty()) {
-      table.add({heads, context, "skipped: " + row.skipped, "", "", "", "", "", "", ""});
+      table.add({heads, rows, context, "skipped: " + row.skipped, "", "", "", "", "", "", ""});
       continue;
     }
     const double roof = bench.roof.bytes_per_second;
-    table.add({heads, context, row.replayed ? "replay" : "eager", fmt::format("{:.1f}", row.dense.median),
+    table.add({heads, rows, context, row.replayed ? "replay" : "eager", fmt::format("{:.1f}", row.dense.median),
                roof > 0 ? fmt::format("{:.0f} %", row.dense_bytes / roof / row.dense.median * 1e8) : "-",
                fmt::format("{:.1f}", row.capture.median), fmt::format("{:.1f}", row.consume.median),
                fmt::format("{:.3f}", row.ratio.median), range_of(row.ratio), fmt::format("{:.3f}", bench.ideal())});
@@ -43,10 +44,11 @@ std::string text_of(const SparseBench& bench, std::int32_t rows) {
   return text + "\n\n" + table.text();
 }
 
-nlohmann::json json_of(const SparseBench& bench, std::int32_t rows) {
+nlohmann::json json_of(const SparseBench& bench) {
   nlohmann::json list = nlohmann::json::array();
   for (const SparseBenchRow& row : bench.rows)
     list.push_back({{"kv_heads", row.kv_heads},
+                    {"decoded_rows", row.rows},
                     {"context", row.context},
                     {"launch", row.replayed ? "replay" : "eager"},
                     {"dense_us", spread_json(row.dense)},
@@ -58,7 +60,6 @@ nlohmann::json json_of(const SparseBench& bench, std::int32_t rows) {
   return {{"plugin", bench.plugin},
           {"device", bench.device},
           {"retention", bench.retention},
-          {"decoded_rows", rows},
           {"ideal", bench.ideal()},
           {"roof", {{"flops", bench.roof.flops}, {"bytes_per_second", bench.roof.bytes_per_second}}},
           {"rows", std::move(list)}};
@@ -75,7 +76,8 @@ Status aim_at_model(const Config& config, SparseBenchOptions& bench) {
   bench.contexts.clear();
   for (std::int32_t context = 64; context <= most; context *= 2) bench.contexts.push_back(context);
   if (bench.contexts.empty()) bench.contexts = {most};
-  bench.rows = config.scheduler.max_batch;
+  bench.rows = {1};
+  if (config.scheduler.max_batch > 1) bench.rows.push_back(config.scheduler.max_batch);
   return {};
 }
 
@@ -98,10 +100,9 @@ int run(Options options) {
   Registry registry = make_registry(*config);
   auto bench = bench_sparse(*config, registry, options.bench);
   if (!bench.ok()) return report(bench.status());
-  fmt::print("{}", text_of(*bench, options.bench.rows));
+  fmt::print("{}", text_of(*bench));
   if (!options.json.empty())
-    if (const Status status = write_text(options.json, json_of(*bench, options.bench.rows).dump(2)); !status.ok())
-      return report(status);
+    if (const Status status = write_text(options.json, json_of(*bench).dump(2)); !status.ok()) return report(status);
   if (!options.tune.empty())
     if (const Status status = write_tuned(*config, *bench, options.tune); !status.ok()) return report(status);
   return 0;
@@ -122,14 +123,18 @@ void add_bench_sparse(CLI::App& bench, int& exit_code) {
       ->delimiter(',')
       ->check(CLI::IsMember({1, 2, 4, 8, 16}))
       ->capture_default_str();
-  command->add_option("--rows", options->bench.rows, "Decoded rows")->check(CLI::Range(1, 1024))->capture_default_str();
+  command->add_option("--rows", options->bench.rows, "Rows decoded at once, separated by commas")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   command->add_option("--rounds", options->bench.rounds, "Samples of each")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--json", options->json, "Write the results to this file");
-  command->add_option("--tune", options->tune,
-                      "Instead: the configured model's geometry and scheduler.max_batch rows; write the configuration "
-                      "with the measured sparse_decode.crossover to this file");
+  command->add_option(
+      "--tune", options->tune,
+      "Instead: the configured model's geometry, 1 and scheduler.max_batch rows; write the configuration "
+      "with the measured sparse_decode.crossover to this file");
   command->callback([options, &exit_code] { exit_code = run(*options); });
 }
 

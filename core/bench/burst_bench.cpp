@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int32_t kStepTokens = 4096, kChunk = 256;  // of the published probe, as are its spare pages
 constexpr std::int32_t kSparePages = 64;
-constexpr std::int32_t kWarmUpTokens = 4;
+constexpr std::int32_t kRoundsInFlight[] = {0, 1, 2};  // none, in steps, on the device
 constexpr std::int64_t kKernelCode = 64 * kMiB;
 constexpr std::int64_t kHostAnswers = 16 * kMiB;
 
@@ -78,9 +78,10 @@ Config config_for(const Config& config, const BurstOptions& options, const Burst
   Config changed = row.retention.empty() ? config : with_retention(config, row.retention, "bench loops");
   if (row.retention.empty()) changed.sparse_decode = {};
   changed.model.max_context = 0;
-  changed.speculation = {.kind = row.speculative ? "self" : "none",
+  changed.speculation = {.kind = row.rounds_in_flight > 0 ? "self" : "none",
                          .draft_tokens = options.draft_tokens,
                          .draft_loops = options.draft_loops,
+                         .rounds_in_flight = std::max(row.rounds_in_flight, 1),
                          .where = {"bench loops", 0, 0}};
   const std::int64_t requests = row.shape.requests;
   const std::int64_t blocks =
@@ -175,7 +176,7 @@ void take_counts(Stage& stage, BurstRow& row) {
   row.references_left = references.outstanding();
   row.list_pages = references.list_pages(), row.list_pages_high_water = references.pages_high_water();
   row.list_pages_left = references.outstanding_pages();
-  row.preemptions = stage.engine().stats().preemptions;
+  row.preemptions = stage.engine().stats().preemptions, row.device_rounds = stage.engine().stats().device_rounds;
 }
 
 /// Of a CPU, the copies of logits that the device, the answer and the result have; then what the host keeps of answers.
@@ -198,7 +199,8 @@ Result<Answers> run_row(const Config& config, Registry& registry, const BurstOpt
   Runner& runner = (*stage)->runner();
   const auto loaded = memory_held(runner.backend());
   if (!loaded.ok()) return loaded.status();
-  const auto warm = (*stage)->run(row.shape, 0, std::min(kWarmUpTokens, options.answer));
+  const std::int32_t few = 1 + 2 * (options.draft_tokens + 1);  // two rounds
+  const auto warm = (*stage)->run(row.shape, 0, std::min(few, options.answer));
   if (!warm.ok()) return warm.status();
   Answers answers;
   std::vector<double> waits;
@@ -226,14 +228,20 @@ std::vector<BurstRow> rows_of(const BurstOptions& options, const BurstShape& sha
   std::vector<std::string> retentions{""};
   retentions.insert(retentions.end(), options.retentions.begin(), options.retentions.end());
   for (const std::string& retention : retentions)
-    for (const bool speculative : {false, true})
-      rows.push_back({.shape = shape, .retention = retention, .speculative = speculative, .reason = {}});
+    for (const std::int32_t rounds : kRoundsInFlight)
+      rows.push_back({.shape = shape, .retention = retention, .rounds_in_flight = rounds, .reason = {}});
   return rows;
+}
+
+std::string suffix_of(const BurstRow& row) {
+  return row.rounds_in_flight == 0 ? "" : row.rounds_in_flight == 1 ? ", speculative" : ", in flight";
 }
 
 std::string mib(std::int64_t bytes) { return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / kMiB); }
 
 }  // namespace
+
+std::string BurstRow::mode() const { return (retention.empty() ? "dense" : "sparse") + suffix_of(*this); }
 
 std::vector<std::int32_t> burst_prompt(std::int32_t index, std::int32_t length, std::int32_t vocab) {
   const std::int64_t ids = std::min(49000, vocab - 1);
@@ -251,8 +259,7 @@ double percentile(std::vector<double> values, double share) {
 
 Status judge(const BurstRow& row) {
   const std::string where = fmt::format("burst of {} requests of {} tokens, {}{}", row.shape.requests, row.shape.prompt,
-                                        row.retention.empty() ? "dense" : "retention " + row.retention,
-                                        row.speculative ? ", speculative" : "");
+                                        row.retention.empty() ? "dense" : "retention " + row.retention, suffix_of(row));
   if (row.unfinished > 0)
     return fail(Code::internal, "{}: {} requests did not get their answer{}{}", where, row.unfinished,
                 row.reason.empty() ? "" : ": ", row.reason);
@@ -263,6 +270,8 @@ Status judge(const BurstRow& row) {
   if (memory.grown > memory.grown_allowed)
     return fail(Code::internal, "{}: memory grew by {} after load and warm-up, where {} are allowed", where,
                 mib(memory.grown), mib(memory.grown_allowed));
+  if (row.rounds_in_flight > 1 && row.device_rounds == 0)
+    return fail(Code::internal, "{}: no round ran on the device", where);
   if (row.pages_left > 0) return fail(Code::internal, "{}: {} pages are still in use", where, row.pages_left);
   if (row.references_left > 0)
     return fail(Code::internal, "{}: {} reference slots are still taken", where, row.references_left);
@@ -279,7 +288,8 @@ Result<BurstBench> bench_bursts(const Config& config, Registry& registry, const 
   if (!backend.ok()) return backend.status();
   const Config named = with_strategy(config, "bench loops");
   BurstBench bench{named.sparse_decode.plugin.name, config.backend.name, {}};
-  Progress progress("bursts", static_cast<std::int64_t>(options.shapes.size() * 2 * (1 + options.retentions.size())));
+  Progress progress("bursts", static_cast<std::int64_t>(options.shapes.size() * std::size(kRoundsInFlight) *
+                                                        (1 + options.retentions.size())));
   for (const BurstShape& shape : options.shapes) {
     std::map<std::string, Answers> plain;  // by retention; those of "" are dense
     for (BurstRow& row : rows_of(options, shape)) {

@@ -41,8 +41,8 @@ struct BurstWaits {
 
 struct BurstRow {
   BurstShape shape{};
-  std::string retention;  // empty: dense decoding
-  bool speculative = false;
+  std::string retention;              // empty: dense decoding
+  std::int32_t rounds_in_flight = 0;  // of speculation: 0 = none, 1 = rounds in steps, 2 = on the device
   std::int32_t rounds = 0;
   std::int64_t tokens = 0;  // of all answers
   double seconds = 0;       // of all rounds, from the first submission to the last event
@@ -51,11 +51,13 @@ struct BurstRow {
   std::int32_t reference_slots = 0, reference_high_water = 0, references_left = 0;
   std::int32_t list_pages = 0, list_pages_high_water = 0, list_pages_left = 0;
   std::int32_t pages = 0, pages_left = 0;
-  std::int64_t preemptions = 0;
+  std::int64_t preemptions = 0, device_rounds = 0;
   std::int32_t unfinished = 0;     // requests without their whole answer
   std::string reason;              // of one of them
   std::int32_t other_answers = 0;  // that differ where the arithmetic is the same: see bench_bursts
 
+  /// "sparse, in flight", ...
+  std::string mode() const;
   double tokens_per_second() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 };
 
@@ -74,8 +76,9 @@ struct BurstBench {
   std::vector<BurstRow> rows;
 };
 
-/// Of each shape dense decoding, then each retention; each plain, then speculative, with a model loaded for it alone.
-/// Greedy answers are compared token by token: retention 1 with dense decoding, speculative ones with plain ones.
+/// Of each shape dense decoding, then each retention; each plain, then speculative, then in flight, with a model
+/// loaded for it alone. Greedy answers are compared token by token: retention 1 with dense decoding, speculative ones
+/// with plain ones.
 Result<BurstBench> bench_bursts(const Config& config, Registry& registry, const BurstOptions& options);
 
 }  // namespace tessera

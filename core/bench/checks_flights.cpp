@@ -139,6 +139,25 @@ Status check_rejections(CheckBench& bench, Flights& flights, const Requests& req
              });
 }
 
+/// Rounds launched kernel by kernel, and rounds replayed from a graph.
+Status check_launches(CheckBench& bench, Flights& flights, const Requests& requests, const std::vector<Trace>& wanted) {
+  GraphCache& graphs = flights.runner->graphs();
+  const std::int32_t capacity = graphs.capacity();
+  if (capacity == 0) return {};
+  const SimulationOptions options{.limits = flights.limits};
+  for (const bool record : {false, true}) {
+    TESSERA_TRY(graphs.set_capacity(record ? capacity : 0));
+    const std::int64_t before = flights.runner->rounds()->replayed();
+    TESSERA_TRY(run(bench, flights, record ? ", replayed" : ", launched kernel by kernel", requests, wanted, options,
+                    [&](const Simulation&, CheckRow& row) {
+                      const std::int64_t replayed = flights.runner->rounds()->replayed() - before;
+                      row.note += fmt::format(", {} replayed", replayed);
+                      if ((replayed > 0) != record) row.failure = fmt::format("{} rounds were replayed", replayed);
+                    }));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_flights(CheckBench& bench) {
@@ -156,6 +175,7 @@ Status check_flights(CheckBench& bench) {
       TESSERA_TRY(run(bench, *flights, "", requests, *wanted, options));
       if (tokens == 8 && loops == 1) TESSERA_TRY(check_rejections(bench, *flights, requests, *wanted));
       if (tokens != 3 || loops != 2) continue;
+      TESSERA_TRY(check_launches(bench, *flights, requests, *wanted));
       TESSERA_TRY(check_circumstances(bench, *flights, requests, *wanted));
       TESSERA_TRY(check_stops(bench, *flights, requests, *wanted));
       TESSERA_TRY(check_prefixes(bench, *flights, requests, *wanted));

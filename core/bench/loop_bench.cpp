@@ -144,7 +144,8 @@ class Flights {
         milliseconds.push_back(std::chrono::duration<double, std::milli>(now - last).count());
       last = now;
       if (round >= rounds) continue;
-      const auto submitted = device.submit(next(runner, device.in_flight()));
+      RoundReport nothing;
+      const auto submitted = device.submit(next(runner, device.in_flight()), nothing);
       if (!submitted.ok()) return submitted.status();
       if (!*submitted) return std::vector<double>{};
     }

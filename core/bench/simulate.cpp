@@ -194,8 +194,10 @@ class Simulator {
   Result<bool> launch() {
     Flight flight{scheduler_.plan_round(), {}};
     if (flight.plan.empty()) return false;
-    auto submitted = runner_.rounds()->submit(flight.plan, options_.round_logits ? &flight.logits : nullptr);
+    RoundReport report{.wants_logits = options_.round_logits};
+    auto submitted = runner_.rounds()->submit(flight.plan, report);
     if (!submitted.ok() || !*submitted) return submitted;
+    flight.logits = std::move(report.logits);
     scheduler_.launch(flight.plan);
     flights_.push_back(std::move(flight));
     return true;

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <set>
 
 #include "base/progress.h"
 #include "bench/attention_fixture.h"
@@ -75,13 +76,13 @@ struct Plugins {
 };
 
 Status bench_context(const Config& config, Registry& registry, const AttentionGeometry& geometry,
-                     const SparseBenchOptions& options, SparseBench& bench, std::int32_t context) {
+                     const SparseBenchOptions& options, SparseBench& bench, std::int32_t rows, std::int32_t context) {
   const std::int64_t blocks = (context + sdk::kPageSize - 1) / sdk::kPageSize + 1;
   const std::int32_t most_lists = (context + sdk::kListPage - 1) / sdk::kListPage;  // whatever is kept
-  SparseBenchRow row{geometry.kv_heads, context, false, {}, {}, {}, {}, 0, {}};
-  row.dense_bytes = 2.0 * sizeof(float) * geometry.kv_width() * context * options.rows;
-  auto fixture = AttentionFixture::open(config.backend, registry, geometry,
-                                        {options.rows, options.rows, context, blocks * options.rows, most_lists});
+  SparseBenchRow row{geometry.kv_heads, rows, context, false, {}, {}, {}, {}, 0, {}};
+  row.dense_bytes = 2.0 * sizeof(float) * geometry.kv_width() * context * rows;
+  auto fixture =
+      AttentionFixture::open(config.backend, registry, geometry, {rows, rows, context, blocks * rows, most_lists});
   if (!fixture.ok() && fixture.status().code == Code::resource_exhausted) {
     row.skipped = fixture.status().message;
     bench.rows.push_back(row);
@@ -101,7 +102,7 @@ Status bench_context(const Config& config, Registry& registry, const AttentionGe
   TESSERA_TRY(stage.bind(*plugins.sparse.get()));
   TESSERA_TRY(stage.fill_noise(1));
   std::vector<Part> parts;
-  for (std::int32_t i = 0; i < options.rows; ++i) parts.push_back({i, context - 1, 1});
+  for (std::int32_t i = 0; i < rows; ++i) parts.push_back({i, context - 1, 1});
   stage.place_anything(std::vector<std::int32_t>(parts.size(), context));
   TESSERA_TRY(stage.pack_anything(parts));
   TESSERA_TRY(stage.plan(*plugins.attention.get()));
@@ -131,27 +132,31 @@ Status bench_context(const Config& config, Registry& registry, const AttentionGe
 }  // namespace
 
 std::int32_t SparseBench::crossover() const {
-  std::int32_t least = 0;
-  for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
-    if (row->replayed || !row->skipped.empty()) continue;
-    if (row->ratio.median >= 1) break;
-    least = row->context;
+  const bool replays = std::any_of(rows.begin(), rows.end(), [](const SparseBenchRow& row) { return row.replayed; });
+  std::set<std::int32_t> contexts;
+  std::int32_t slower = 0;  // the highest context where any was
+  for (const SparseBenchRow& row : rows) {
+    if (row.replayed != replays || !row.skipped.empty()) continue;
+    contexts.insert(row.context);
+    if (row.ratio.median >= 1) slower = std::max(slower, row.context);
   }
-  return least;
+  const auto first = contexts.upper_bound(slower);
+  return first == contexts.end() ? 0 : *first;
 }
 
 Result<SparseBench> bench_sparse(const Config& config, Registry& registry, const SparseBenchOptions& options) {
   const Config named = with_strategy(config, "bench sparse");
   SparseBench bench{named.sparse_decode.plugin.name, config.backend.name, retention_of(named), {}, {}};
   Progress progress("timing sparse decoding",
-                    static_cast<std::int64_t>(options.kv_heads.size() * options.contexts.size()));
+                    static_cast<std::int64_t>(options.kv_heads.size() * options.rows.size() * options.contexts.size()));
   for (const std::int32_t heads : options.kv_heads)
-    for (const std::int32_t context : options.contexts) {
-      AttentionGeometry geometry = options.geometry;
-      geometry.kv_heads = heads;
-      TESSERA_TRY(bench_context(named, registry, geometry, options, bench, context));
-      progress.advance(1);
-    }
+    for (const std::int32_t rows : options.rows)
+      for (const std::int32_t context : options.contexts) {
+        AttentionGeometry geometry = options.geometry;
+        geometry.kv_heads = heads;
+        TESSERA_TRY(bench_context(named, registry, geometry, options, bench, rows, context));
+        progress.advance(1);
+      }
   return bench;
 }
 

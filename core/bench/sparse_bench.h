@@ -13,12 +13,12 @@ struct SparseBenchOptions {
   AttentionGeometry geometry{.q_heads = 16, .kv_heads = 16, .head_dim = 128, .layers = 1, .layer = 0};  // Ouro-1.4B
   std::vector<std::int32_t> kv_heads{4, 16};
   std::vector<std::int32_t> contexts{512, 2048, 8192, 16384, 32768};
-  std::int32_t rows = 32;  // decoded at once, each with pages of its own
+  std::vector<std::int32_t> rows{32};  // decoded at once, each with pages of its own
   std::int32_t rounds = 5;
 };
 
 struct SparseBenchRow {
-  std::int32_t kv_heads, context;
+  std::int32_t kv_heads, rows, context;
   bool replayed;
   Spread dense, capture, consume;  // microseconds of one layer; capture is dense attention and what it keeps
   Spread ratio;                    // of four loops: (dense + capture + 2 consume) / (4 dense), round by round
@@ -34,7 +34,8 @@ struct SparseBench {
 
   /// Four loops at this retention where reading is all that counts: (2 + 2 r) / 4.
   double ideal() const { return (2 + 2 * retention) / 4; }
-  /// The least measured context from which on sparse rows were never slower, launched one by one; 0 = none.
+  /// The least measured context from which on sparse rows were never slower, however many there were; 0 = none. Where
+  /// graphs were recorded they are what counts: serving replays them.
   std::int32_t crossover() const;
 };
 

@@ -108,7 +108,7 @@ Status DeviceRounds::launch(std::int32_t count) {
   return board_.accept(count);
 }
 
-Result<bool> DeviceRounds::submit(const RoundPlan& plan, std::vector<float>* logits) {
+Result<bool> DeviceRounds::submit(const RoundPlan& plan, RoundReport& report) {
   check(in_flight() < kBanks, "a round is submitted while {} are in flight", in_flight());
   const auto count = static_cast<std::int32_t>(plan.items.size());
   pack(plan);
@@ -124,12 +124,21 @@ Result<bool> DeviceRounds::submit(const RoundPlan& plan, std::vector<float>* log
   }
   const auto bank = static_cast<std::int32_t>(plan.number % kBanks);
   TESSERA_TRY(stage(plan, bank));
-  const auto enqueue = [&] { return launch(count); };
-  TESSERA_TRY(round.empty() ? context_.graphs.run_eager(enqueue) : context_.graphs.run(round, enqueue));
+  TESSERA_TRY(enqueue(round, count));
   TESSERA_TRY(board_.send(bank, count));
   flights_.push_back({plan.number, bank, count});
-  if (logits != nullptr) TESSERA_TRY(read_logits(*logits));
+  if (report.wants_logits) TESSERA_TRY(read_logits(report.logits));
+  if (report.wants_masses) TESSERA_TRY(read_masses(report.masses));
   return true;
+}
+
+Status DeviceRounds::enqueue(const GraphKey& round, std::int32_t count) {
+  const auto launch_all = [&] { return launch(count); };
+  if (round.empty()) return context_.graphs.run_eager(launch_all);
+  const std::int64_t before = context_.graphs.stats().replayed;
+  TESSERA_TRY(context_.graphs.run(round, launch_all));
+  replayed_ += context_.graphs.stats().replayed - before;
+  return {};
 }
 
 Status DeviceRounds::read_logits(std::vector<float>& logits) const {
@@ -141,6 +150,14 @@ Status DeviceRounds::read_logits(std::vector<float>& logits) const {
   for (std::size_t i = 0; i < order.size(); ++i)
     std::copy_n(packed.begin() + static_cast<std::ptrdiff_t>(i * each), each,
                 logits.begin() + static_cast<std::ptrdiff_t>(order[i] * each));
+  return {};
+}
+
+Status DeviceRounds::read_masses(std::vector<float>& masses) const {
+  for (auto pass = passes_.rbegin(); pass != passes_.rend(); ++pass) {
+    TESSERA_TRY(decoder_.read_masses(context_of(*pass), masses));
+    if (!masses.empty()) break;
+  }
   return {};
 }
 

@@ -24,6 +24,13 @@ struct RoundShape {
   std::int32_t passes() const { return rows * draft_loops + loops - draft_loops; }
 };
 
+/// What is read of a round beside its answers. Whoever wants any of it waits for the round.
+struct RoundReport {
+  bool wants_logits = false, wants_masses = false;
+  std::vector<float> logits{};  // of the verification, [sequence][row][vocab]
+  std::vector<float> masses{};  // PassAnswer::masses of the pass that captured last; empty when all rows are dense
+};
+
 /// Used by the engine thread. A round is submitted whole and its answers are collected later; the host reads nothing of
 /// the device in between. Rounds run, and are collected, in the order of their submission.
 class DeviceRounds {
@@ -39,10 +46,11 @@ class DeviceRounds {
   std::int32_t in_flight() const { return static_cast<std::int32_t>(flights_.size()); }
   /// Rounds that were not enqueued because their launches were not known.
   std::int64_t declined() const { return declined_; }
+  /// Rounds that were replayed from a graph.
+  std::int64_t replayed() const { return replayed_; }
   /// Enqueues the round. False, and nothing has happened, when its launches depend on positions that only the device
-  /// knows: its sequences are decoded step by step then. With `logits` it waits for the round and appends the
-  /// verification's, [sequence][row][vocab]. After an error `discard` what is in flight.
-  Result<bool> submit(const RoundPlan& plan, std::vector<float>* logits = nullptr);
+  /// knows: its sequences are decoded step by step then. After an error `discard` what is in flight.
+  Result<bool> submit(const RoundPlan& plan, RoundReport& report);
   /// Waits for the oldest round, which is number `number`: one answer for each of its sequences.
   Status collect(std::uint64_t number, std::vector<sdk::RoundAnswer>& answers);
   /// Waits for all rounds in flight and drops their answers unread.
@@ -71,7 +79,9 @@ class DeviceRounds {
   Result<GraphKey> key();
   Status stage(const RoundPlan& plan, std::int32_t bank);
   Status launch(std::int32_t count);
+  Status enqueue(const GraphKey& round, std::int32_t count);
   Status read_logits(std::vector<float>& logits) const;
+  Status read_masses(std::vector<float>& masses) const;
   bool drafts(std::int32_t pass) const { return pass < shape_.rows * shape_.draft_loops; }
   bool on_host() const { return backend_.context().device == sdk::Device::cpu; }
 
@@ -82,7 +92,7 @@ class DeviceRounds {
   PassContext context_;
   std::vector<Pass> passes_;
   std::deque<Flight> flights_;  // oldest first
-  std::int64_t declined_ = 0;
+  std::int64_t declined_ = 0, replayed_ = 0;
 };
 
 }  // namespace tessera

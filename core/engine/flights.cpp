@@ -11,7 +11,8 @@ bool Engine::launch_round() {
   if (runner_->rounds() == nullptr) return false;
   const RoundPlan plan = scheduler_.plan_round();
   if (plan.empty()) return false;
-  const auto submitted = runner_->rounds()->submit(plan);
+  RoundReport report{.wants_masses = plan.number % kMassSteps == 0};
+  const auto submitted = runner_->rounds()->submit(plan, report);
   if (!submitted.ok()) {
     scheduler_.launch(plan);
     flights_.push_back(plan);
@@ -19,6 +20,7 @@ bool Engine::launch_round() {
     return true;
   }
   if (!*submitted) return false;
+  if (!report.masses.empty()) metrics_.retained_mass(report.masses, runner_->spec().layers);
   scheduler_.launch(plan);
   flights_.push_back(plan);
   return true;

@@ -292,7 +292,6 @@ Status Runner::size_pool(const Config& config) {
 }
 
 bool Runner::wants_masses() {
-  constexpr std::int64_t kMassSteps = 64;
   const bool captures = std::any_of(packer_->groups().begin(), packer_->groups().end(),
                                     [](const RowGroup& g) { return g.mode == sdk::RowMode::capture; });
   return captures && (capturing_steps_++ % kMassSteps == 0 || masses_);

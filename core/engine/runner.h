@@ -19,6 +19,9 @@
 
 namespace tessera {
 
+/// Of so many steps that capture rows, and of so many rounds on the device, the masses of one are looked at.
+inline constexpr std::int64_t kMassSteps = 64;
+
 struct RunnerOptions {
   bool all_logits = false;          // every row may want logits (evaluation), not only one a sequence
   WeightSource* weights = nullptr;  // with `spec`: instead of the checkpoint at config.model.path (benchmarks)
@@ -31,9 +34,8 @@ struct StepResult {
   std::vector<float> logits;          // [answered rows][vocab]
   std::vector<std::size_t> answered;  // indices of the plan's slices that left and want logits: num_answers() rows each
   std::vector<ExitOutcome> exits;     // of the slices with an exit rule
-  std::vector<float>
-      masses;              // see PassAnswer; of every 64th step that captures rows, or of all of them (RunnerOptions)
-  std::int32_t heads = 0;  // of the model: the last extent of masses
+  std::vector<float> masses;  // see PassAnswer; of a sample of the steps that capture rows, or of all (RunnerOptions)
+  std::int32_t heads = 0;     // of the model: the last extent of masses
 };
 
 /// Hidden states after the final norm, for each loop those of all rows in turn: [rows][hidden].

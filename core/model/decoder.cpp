@@ -285,7 +285,7 @@ Status Decoder::forward(const PassContext& context, const sdk::PackedRows& packe
   if (!key.ok()) return key.status();
   const auto launch = [&] { return enqueue(context); };
   TESSERA_TRY(key->empty() ? context.graphs.run_eager(launch) : context.graphs.run(*key, launch));
-  if (want_masses) TESSERA_TRY(fetch_masses(context, answer.masses));
+  if (want_masses) TESSERA_TRY(read_masses(context, answer.masses));
   return fetch_answer(answer);
 }
 
@@ -314,7 +314,7 @@ Status Decoder::read_states(std::int32_t count, std::vector<float>& states) cons
   return backend_.download(states.data() + before, states_.data, (states.size() - before) * sizeof(float));
 }
 
-Status Decoder::fetch_masses(const PassContext& context, std::vector<float>& masses) {
+Status Decoder::read_masses(const PassContext& context, std::vector<float>& masses) const {
   for (const RowGroup& group : context.groups) {
     if (group.mode != sdk::RowMode::capture) continue;
     const auto each = static_cast<std::size_t>(group.num_rows) * static_cast<std::size_t>(spec_.q_heads);

@@ -70,6 +70,8 @@ class Decoder {
   /// Of the pass enqueued last: its logits on the device, and on the host once it is done.
   sdk::Matrix logits(std::int32_t rows) const { return rows_of(logits_, rows); }
   Status read_logits(std::int32_t rows, std::vector<float>& logits) const;
+  /// What the last enqueued pass with the context's captured rows kept: PassAnswer::masses.
+  Status read_masses(const PassContext& context, std::vector<float>& masses) const;
   /// The first `count` rows of the state bank, appended to `states`: a look at a looped model between two passes.
   Status read_states(std::int32_t count, std::vector<float>& states) const;
   /// Rows of the state bank; 0 for a plain model.
@@ -115,7 +117,6 @@ class Decoder {
   /// Logits and exit probabilities of rows after the final norm, on the device and then on the host.
   Status enqueue_answer(const sdk::Matrix& last);
   Status fetch_answer(PassAnswer& answer);
-  Status fetch_masses(const PassContext& context, std::vector<float>& masses);
   float* masses_of(std::int32_t layer) const;
   sdk::Matrix rows_of(const sdk::Matrix& buffer, std::int32_t rows) const;
 

@@ -25,16 +25,18 @@ def check_rows():
     assert result.returncode == 0, result.stderr
     rows = report["rows"]
     assert [(row["retention"], row["mode"]) for row in rows] == [
-        (None, "dense"), (None, "dense, speculative"), (1, "sparse"), (1, "sparse, speculative"),
-        (0.1, "sparse"), (0.1, "sparse, speculative")], rows
+        (retention, mode + rounds) for retention, mode in ((None, "dense"), (1, "sparse"), (0.1, "sparse"))
+        for rounds in ("", ", speculative", ", in flight")], rows
     for row in rows:
         assert row["requests"] == 6 and row["tokens"] == 2 * 6 * ANSWER and row["unfinished"] == 0, row
         waits = row["first_token_milliseconds"]
         assert 0 < waits["p50"] <= waits["p95"] <= waits["most"] <= row["seconds"] * 1e3, row
         assert row["pages"]["left"] == row["references"]["left"] == row["other_answers"] == 0, row
         assert row["memory_bytes"]["loaded"] >= row["memory_bytes"]["kv"] > 0, row
-        speculative = "speculative" in row["mode"]
-        slots = 6 * (4 if speculative else 1) if row["retention"] == 0.1 else 0  # keeping everything is dense decoding
+        flying = "in flight" in row["mode"]
+        assert (row["device_rounds"] > 0) == flying, row
+        rows_each = 8 if flying else 4 if "speculative" in row["mode"] else 1
+        slots = 6 * rows_each if row["retention"] == 0.1 else 0  # keeping everything is dense decoding
         assert row["references"]["slots"] == slots, row
         assert row["references"]["high_water"] > 0 or slots == 0, row
         lists = row["list_pages"]

@@ -12,7 +12,7 @@ std::string complaint(const BurstRow& row) {
 }
 
 BurstRow row_of() {
-  BurstRow row{.shape = {64, 256}, .retention = "0.1", .speculative = true, .reason = {}};
+  BurstRow row{.shape = {64, 256}, .retention = "0.1", .rounds_in_flight = 1, .reason = {}};
   row.memory.warm_up_allowed = 64 << 20;
   return row;
 }
