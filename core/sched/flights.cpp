@@ -27,10 +27,19 @@ std::int32_t Scheduler::owed_pages() const {
   return owed;
 }
 
+/// A step reads the weights for its prompts anyway: decoded rows ride in it, where a round of their own would delay the
+/// prompts by as much again.
+bool Scheduler::prompts_run() const {
+  return std::any_of(running_.begin(), running_.end(), [](const auto& sequence) {
+    return sequence->flight.rounds() == 0 && sequence->computed + 1 < sequence->size();
+  });
+}
+
 RoundPlan Scheduler::plan_round() const {
   RoundPlan plan;
   plan.number = launched_;
   if (limits_.rounds_in_flight == 1 || in_flight() == limits_.rounds_in_flight || leaving() > 0) return plan;
+  if (prompts_run()) return plan;
   const auto rows = static_cast<std::size_t>(limits_.round_rows()), depths = static_cast<std::size_t>(limits_.depths);
   std::vector<std::int32_t> free = free_states_;
   const auto take_states = [&] {

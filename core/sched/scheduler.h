@@ -213,7 +213,8 @@ class Scheduler {
   // Rounds on the device. Between launch and land a sequence rides in no step and keeps what it has, even when it ends
   // or is cancelled: its table, its states and the slots of the rounds that are still in flight.
 
-  /// The greedy sequences that may have one more round in flight, as far as pages last that nobody else will need.
+  /// The greedy sequences that may have one more round in flight, as far as pages last that nobody else will need; none
+  /// while prompts are computed.
   RoundPlan plan_round() const;
   /// The round was enqueued. Takes what the plan gives its sequences.
   void launch(const RoundPlan& plan);
@@ -259,6 +260,7 @@ class Scheduler {
   void release_pages(Sequence& sequence, std::int32_t blocks = 0);
   /// The sequence leaves running_ or waiting_ and gives back what no round in flight holds.
   void remove(Sequence& sequence);
+  bool prompts_run() const;
   bool may_launch(const Sequence& sequence) const;
   /// Pages that running sequences need for their known tokens and do not have.
   std::int32_t owed_pages() const;

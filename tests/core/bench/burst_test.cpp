@@ -59,12 +59,14 @@ TEST_CASE("a burst through the engine answers everything, drains, and keeps the 
   const BurstOptions options{.shapes = {{5, 33}}, .geometry = {1, 1, 128}, .retentions = {"1", "0.2"}, .rounds = 1};
   const auto bench = bench_bursts({}, registry, options);
   REQUIRE_MESSAGE(bench.ok(), bench.status().message);
-  REQUIRE(bench->rows.size() == 6);
+  REQUIRE(bench->rows.size() == 9);
   for (const BurstRow& row : bench->rows) {
     CHECK(complaint(row) == "");
     CHECK(row.tokens == 5 * 16);
     CHECK(row.first_token.p50 > 0);
   }
-  CHECK(bench->rows[4].reference_high_water == 5);
-  CHECK(bench->rows[5].reference_slots == 20);
+  CHECK(bench->rows[6].reference_high_water == 5);
+  CHECK(bench->rows[7].reference_slots == 20);
+  CHECK(bench->rows[8].reference_slots == 40);
+  CHECK(bench->rows[8].device_rounds > 0);
 }

@@ -266,19 +266,43 @@ TEST_CASE("a recall may give back enough pages to go on without preempting anybo
   CHECK(plan.slices.at(0).id == 1);
 }
 
-TEST_CASE("no round takes pages that a prompt was admitted for and does not have yet") {
-  PagePool pool(4 * 4);  // four blocks
-  SchedulerLimits limits = kLimits;
-  limits.chunk_cap = 8;
-  Scheduler scheduler(limits, pool);
+TEST_CASE("no round takes the pages that a neighbour's next row needs and does not have yet") {
+  PagePool pool(3 * 4);  // three blocks
+  Scheduler scheduler(kLimits, pool);
   submit(scheduler, spec_of(1, 14, 10, 100));  // a round needs a second block
-  submit(scheduler, spec_of(2, 48, 4, 100));
-  while (scheduler.computed(1) < 14) step(scheduler);
+  SequenceSpec neighbour = spec_of(2, 16, 4, 100);
+  neighbour.greedy = false;
+  submit(scheduler, neighbour);
+  while (scheduler.computed(1) < 14 || scheduler.computed(2) < 16) step(scheduler);
   CHECK(scheduler.running() == 2);
-  CHECK(pool.available() >= 4);
+  CHECK(pool.available() == 4);
   CHECK(scheduler.plan_round().empty());
   CHECK(scheduler.cancel(2));
   CHECK(launch(scheduler).items[0].grant.size() == 4);
+}
+
+TEST_CASE("no round is launched while a prompt is computed: its steps carry the decoded rows") {
+  PagePool pool(64);
+  SchedulerLimits limits = kLimits;
+  limits.chunk_cap = 8;
+  Scheduler scheduler(limits, pool);
+  submit(scheduler, spec_of(1, 12, 200, 0));
+  prefill(scheduler);
+  const RoundPlan round = launch(scheduler);
+  submit(scheduler, spec_of(2, 40, 4, 0));
+  step(scheduler);  // admits the second one
+  CHECK(scheduler.plan_round().empty());
+  land(scheduler, round, {confirmed(1, 0)});
+  bool rode = false;
+  while (scheduler.computed(2) < 40) {
+    CHECK(scheduler.plan_round().empty());
+    const StepPlan plan = scheduler.plan();
+    rode = rode || std::any_of(plan.slices.begin(), plan.slices.end(), [](const auto& slice) { return slice.id == 1; });
+    scheduler.commit(plan, outcomes_of(plan));
+  }
+  CHECK(rode);
+  prefill(scheduler);  // until the first one's round in steps is done
+  CHECK(launch(scheduler).items.size() >= 1);
 }
 
 TEST_CASE("rounds are dense below the crossing, sparse above it, and none is launched that might cross") {
