@@ -33,12 +33,13 @@ struct Call {
   Store store;
   Scratch scratch;
   double retention;
-  std::int32_t longest;  // history of these rows
+  std::int32_t longest;    // history of these rows
+  std::int64_t few_units;  // of fewer, work is cut finer: it waits for memory then, not for its turn
 };
 
 /// Once, before the first launch: what a block may ask for. `shared_bytes` is what the device gives it.
 cudaError_t prepare_select(std::int64_t shared_bytes);
-/// Counts, ascending lists and largest scores of the captured rows.
+/// Counts, ascending lists, largest scores and sums over all positions of the captured rows.
 cudaError_t launch_select(const Call& call, std::int64_t shared_bytes, cudaStream_t stream);
 /// After it: O_ref, C_ref and the masses.
 cudaError_t launch_capture(const Call& call, cudaStream_t stream);

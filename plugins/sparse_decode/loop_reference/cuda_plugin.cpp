@@ -14,7 +14,9 @@ using sdk::Status;
 
 class CudaLoopReference final : public LoopReferenceBase {
  public:
-  CudaLoopReference(sdk::Host& host, Status& status) : LoopReferenceBase(host, status) {}
+  CudaLoopReference(sdk::Host& host, Status& status) : LoopReferenceBase(host, status) {
+    if (status.ok()) status = host.option_int("few_units", 1024, 0, 1 << 30, &few_units_);
+  }
   virtual ~CudaLoopReference() {
     for (void* block : blocks_) cudaFree(block);
   }
@@ -97,7 +99,7 @@ class CudaLoopReference final : public LoopReferenceBase {
     scratch.whole_sums = floats + starts_[2];
     scratch.sums = floats + starts_[3];
     scratch.vectors = floats + starts_[4];
-    return {args, shape_, store_, scratch, retention_, longest};
+    return {args, shape_, store_, scratch, retention_, longest, few_units_};
   }
 
   static constexpr int kParts = 5;
@@ -107,6 +109,7 @@ class CudaLoopReference final : public LoopReferenceBase {
   std::int64_t starts_[kParts] = {};                          // in floats
   std::int64_t shared_bytes_ = 0;                             // for the scores of one selection
   std::int32_t longest_captured_ = 0, longest_consumed_ = 0;  // as launches are sized
+  std::int64_t few_units_ = 0;                                // docs/benchmarks.md
   std::int32_t max_context_ = 0;
   std::vector<void*> blocks_;
 };

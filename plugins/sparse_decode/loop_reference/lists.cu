@@ -1,58 +1,17 @@
 #include "place.cuh"
 #include "retention.h"
+#include "weights.cuh"
 
 namespace tessera_loop {
 namespace {
 
-constexpr int kSegment = sdk::kAttentionSegment;
 constexpr int kWarps = 8;  // of a block: neighbouring segments of one (row, head)
 constexpr int kThreads = kWarps * 32;
-constexpr int kEach = kSegment / 32;  // ranks of a lane: lane, lane + 32, ...
-constexpr int kAhead = 16;            // values of a lane on their way
-constexpr int kKeys = 8;              // of a warp at a time
-constexpr std::int32_t kBatch = 32;   // ranks of a warp that scores
+constexpr int kAhead = 16;           // of a lane on their way
+constexpr int kKeys = 8;             // of a warp at a time
+constexpr std::int32_t kBatch = 32;  // ranks of a warp that scores; kKeys of few
 
 std::int32_t ceil_div(std::int64_t a, std::int64_t b) { return static_cast<std::int32_t>((a + b - 1) / b); }
-
-/// fold_256 over a warp whose lane holds ranks lane, lane + 32, ...; every lane gets the result.
-__device__ float warp_fold_256(const float (&lanes)[kEach]) {
-  float sum = sdk::warp_fold_8x32(lanes);
-  for (int width = 16; width >= 4; width /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(sdk::kWholeWarp, sum, width));
-  return sum;
-}
-
-/// This lane's ranks of the segment that begins at `first`; past `count`, the last one.
-__device__ void ranks_of(std::int32_t first, std::int32_t count, std::int32_t (&ranks)[kEach]) {
-#pragma unroll
-  for (int i = 0; i < kEach; ++i)
-    ranks[i] = min(first + i * 32 + static_cast<std::int32_t>(threadIdx.x) % 32, count - 1);
-}
-
-/// exp(score - largest) of this lane's ranks of the segment that begins at `first`, whose scores are at `places`; +0
-/// past `count`.
-__device__ void weights_of(const float* scores, const std::int32_t (&places)[kEach], std::int32_t first,
-                           std::int32_t count, float largest, float (&weights)[kEach]) {
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    weights[i] = 0.0f;
-    if (first + i * 32 + static_cast<std::int32_t>(threadIdx.x) % 32 < count)
-      weights[i] = sdk::exp_f32(__fsub_rn(scores[places[i]], largest));
-  }
-}
-
-/// Capture: sums over all positions, a warp a segment.
-__global__ void __launch_bounds__(kThreads) whole_kernel(const Call call) {
-  const Place place(call, static_cast<std::int32_t>(blockIdx.z), static_cast<std::int32_t>(blockIdx.y));
-  const std::int32_t segment = static_cast<std::int32_t>(blockIdx.x * kWarps + threadIdx.x / 32);
-  if (segment * kSegment >= place.length) return;
-  std::int32_t ranks[kEach];
-  float weights[kEach];
-  ranks_of(segment * kSegment, place.length, ranks);
-  weights_of(place.captured_scores(call), ranks, segment * kSegment, place.length,
-             sdk::number_of(call.scratch.largest[place.pair]), weights);
-  const float sum = warp_fold_256(weights);
-  if (threadIdx.x % 32 == 0) call.scratch.whole_sums[place.pair * call.scratch.whole_segments + segment] = sum;
-}
 
 /// Products of kKeys keys with the query, whose components of this lane are lane, lane + 32, ... With kParts of them
 /// known, all keys are on their way before the first is needed.
@@ -80,13 +39,13 @@ __device__ void multiply(const float* q, const float* const (&k)[kKeys], std::in
   }
 }
 
-/// Consume: scores of the selected positions, kBatch ranks a warp.
-template <int kParts>
+/// Consume: scores of the selected positions, kRanks a warp.
+template <int kParts, int kRanks>
 __global__ void __launch_bounds__(kThreads) score_kernel(const Call call) {
   const Place place(call, static_cast<std::int32_t>(blockIdx.z), static_cast<std::int32_t>(blockIdx.y));
   const std::int32_t count = call.store.counts[place.index], lane = static_cast<std::int32_t>(threadIdx.x) % 32;
-  const std::int32_t begin = static_cast<std::int32_t>(blockIdx.x * kWarps + threadIdx.x / 32) * kBatch;
-  const std::int32_t end = min(begin + kBatch, count);
+  const std::int32_t begin = static_cast<std::int32_t>(blockIdx.x * kWarps + threadIdx.x / 32) * kRanks;
+  const std::int32_t end = min(begin + kRanks, count);
   if (begin >= count) return;
   const float* q = call.args.q.f32(place.row) + place.column;
   const float* keys = static_cast<const float*>(call.args.kv.k);
@@ -95,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) score_kernel(const Call call) {
   const std::int64_t own = place.at(call, *place.selected(call, min(begin + lane, end - 1)));
   std::uint32_t largest = 0;
 #pragma unroll
-  for (std::int32_t first = 0; first < kBatch; first += kKeys) {
+  for (std::int32_t first = 0; first < kRanks; first += kKeys) {
     if (begin + first >= end) break;
     const float* k[kKeys];
     float sums[kKeys];
@@ -132,8 +91,8 @@ struct Values<4> {
 };
 
 /// 32 * kWidth components of one segment of a list by one warp: the sum of its weights, and the chains of its weighted
-/// values.
-template <bool kCapture, int kWidth>
+/// values, of which kFetched ranks are on their way before the chains need the first.
+template <bool kCapture, int kWidth, int kFetched>
 __global__ void __launch_bounds__(kThreads) segment_kernel(const Call call) {
   using Vector = typename Values<kWidth>::Vector;
   const Place place(call, static_cast<std::int32_t>(blockIdx.z), static_cast<std::int32_t>(blockIdx.y));
@@ -157,29 +116,30 @@ __global__ void __launch_bounds__(kThreads) segment_kernel(const Call call) {
 #pragma unroll
   for (int i = 0; i < kEach; ++i) offsets[i] = place.at(call, positions[i]);
   const std::int64_t out = place.pair * call.scratch.segments + segment;
-  const float sum = warp_fold_256(weights);
-  if (component == 0) call.scratch.sums[out] = sum;
-
-  // Values of several ranks are on their way before the chains need the first.
+  if (unit % parts == 0) {
+    const float sum = warp_fold_256(weights);
+    if (lane == 0) call.scratch.sums[out] = sum;
+  }
   const float* values = static_cast<const float*>(call.args.kv.v) + component;
   const std::int32_t size = min(kSegment, count - first);
   float chains[kWidth] = {};
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    for (int batch = 0; batch < 32; batch += kAhead) {
-      if (i * 32 + batch >= size) break;
-      Vector ahead[kAhead];
+  for (int batch = 0; batch < kSegment; batch += kFetched) {
+    if (batch >= size) break;
+    Vector ahead[kFetched];
 #pragma unroll
-      for (int j = 0; j < kAhead; ++j)
-        ahead[j] = __ldg(reinterpret_cast<const Vector*>(values + __shfl_sync(sdk::kWholeWarp, offsets[i], batch + j)));
+    for (int j = 0; j < kFetched; ++j) {
+      const int rank = batch + j;
+      ahead[j] =
+          __ldg(reinterpret_cast<const Vector*>(values + __shfl_sync(sdk::kWholeWarp, offsets[rank / 32], rank % 32)));
+    }
 #pragma unroll
-      for (int j = 0; j < kAhead; ++j) {
-        const float weight = __shfl_sync(sdk::kWholeWarp, weights[i], batch + j);
-        if (i * 32 + batch + j < size)
+    for (int j = 0; j < kFetched; ++j) {
+      const int rank = batch + j;
+      const float weight = __shfl_sync(sdk::kWholeWarp, weights[rank / 32], rank % 32);
+      if (rank < size)
 #pragma unroll
-          for (int c = 0; c < kWidth; ++c)
-            chains[c] = sdk::fma_f32(weight, Values<kWidth>::get(ahead[j], c), chains[c]);
-      }
+        for (int c = 0; c < kWidth; ++c) chains[c] = sdk::fma_f32(weight, Values<kWidth>::get(ahead[j], c), chains[c]);
     }
   }
 #pragma unroll
@@ -235,17 +195,25 @@ dim3 grid_of(const Call& call, std::int32_t units) {
               static_cast<unsigned>(call.args.rows.num_rows));
 }
 
-template <bool kCapture, int kWidth>
+template <bool kCapture, int kWidth, int kFetched = kAhead>
 void launch_segments(const Call& call, std::int32_t most, cudaStream_t stream) {
   const std::int32_t units = ceil_div(most, kSegment) * (call.shape.head_dim / (32 * kWidth));
-  segment_kernel<kCapture, kWidth><<<grid_of(call, units), kThreads, 0, stream>>>(call);
+  segment_kernel<kCapture, kWidth, kFetched><<<grid_of(call, units), kThreads, 0, stream>>>(call);
+}
+
+/// Whether `each` of every (row, head) are few.
+bool are_few(const Call& call, std::int32_t each) {
+  return std::int64_t{call.args.rows.num_rows} * call.shape.num_q_heads * each < call.few_units;
 }
 
 template <bool kCapture>
 cudaError_t launch_lists(const Call& call, std::int32_t most, cudaStream_t stream) {
-  if (call.shape.head_dim % 128 == 0)
+  const std::int32_t dim = call.shape.head_dim;
+  if (are_few(call, ceil_div(most, kSegment) * ceil_div(dim, 128)))
+    launch_segments<kCapture, 1, 4 * kAhead>(call, most, stream);
+  else if (dim % 128 == 0)
     launch_segments<kCapture, 4>(call, most, stream);
-  else if (call.shape.head_dim % 64 == 0)
+  else if (dim % 64 == 0)
     launch_segments<kCapture, 2>(call, most, stream);
   else
     launch_segments<kCapture, 1>(call, most, stream);
@@ -254,19 +222,19 @@ cudaError_t launch_lists(const Call& call, std::int32_t most, cudaStream_t strea
   return cudaGetLastError();
 }
 
+template <int kRanks>
 void launch_scores(const Call& call, std::int32_t most, cudaStream_t stream) {
-  const dim3 grid = grid_of(call, ceil_div(most, kBatch));
+  const dim3 grid = grid_of(call, ceil_div(most, kRanks));
   switch (call.shape.head_dim) {
-    case 64: score_kernel<2><<<grid, kThreads, 0, stream>>>(call); break;
-    case 128: score_kernel<4><<<grid, kThreads, 0, stream>>>(call); break;
-    default: score_kernel<0><<<grid, kThreads, 0, stream>>>(call);
+    case 64: score_kernel<2, kRanks><<<grid, kThreads, 0, stream>>>(call); break;
+    case 128: score_kernel<4, kRanks><<<grid, kThreads, 0, stream>>>(call); break;
+    default: score_kernel<0, kRanks><<<grid, kThreads, 0, stream>>>(call);
   }
 }
 
 }  // namespace
 
 cudaError_t launch_capture(const Call& call, cudaStream_t stream) {
-  whole_kernel<<<grid_of(call, ceil_div(call.longest, kSegment)), kThreads, 0, stream>>>(call);
   return launch_lists<true>(call, retained_count(call.longest, call.retention), stream);
 }
 
@@ -276,7 +244,10 @@ cudaError_t launch_consume(const Call& call, cudaStream_t stream) {
       static_cast<std::size_t>(call.args.rows.num_rows) * static_cast<std::size_t>(call.shape.num_q_heads);
   const cudaError_t error = cudaMemsetAsync(call.scratch.largest, 0, pairs * sizeof(std::uint32_t), stream);
   if (error != cudaSuccess) return error;
-  launch_scores(call, most, stream);
+  if (are_few(call, ceil_div(most, kBatch)))
+    launch_scores<kKeys>(call, most, stream);
+  else
+    launch_scores<kBatch>(call, most, stream);
   return launch_lists<false>(call, most, stream);
 }
 

@@ -1,5 +1,6 @@
 #include "place.cuh"
 #include "retention.h"
+#include "weights.cuh"
 
 namespace tessera_loop {
 namespace {
@@ -104,6 +105,20 @@ __device__ void emit(const float* scores, std::int32_t begin, std::int32_t end, 
   }
 }
 
+/// Sums of the weights of all positions, a warp a segment.
+__device__ void sum_all(const float* scores, const Place& place, float largest, const Call& call) {
+  const std::int32_t segments = (place.length + kSegment - 1) / kSegment;
+  float* sums = call.scratch.whole_sums + place.pair * call.scratch.whole_segments;
+  for (std::int32_t segment = static_cast<std::int32_t>(threadIdx.x) / 32; segment < segments; segment += kWarps) {
+    std::int32_t positions[kEach];
+    float weights[kEach];
+    ranks_of(segment * kSegment, place.length, positions);
+    weights_of(scores, positions, segment * kSegment, place.length, largest, weights);
+    const float sum = warp_fold_256(weights);
+    if (threadIdx.x % 32 == 0) sums[segment] = sum;
+  }
+}
+
 /// Scores are read from shared memory where they fit.
 template <bool kShared>
 __global__ void __launch_bounds__(kThreads) select_kernel(const Call call) {
@@ -137,6 +152,7 @@ __global__ void __launch_bounds__(kThreads) select_kernel(const Call call) {
   mine = {warp_sum(mine.greater), warp_sum(mine.equal)};
   const Found before = found_before(mine);
   emit(scores, begin, end, threshold, before, place, call);
+  sum_all(scores, place, sdk::number_of(largest), call);
   if (threadIdx.x != 0) return;
   call.store.counts[place.index] = count;
   call.scratch.largest[place.pair] = largest;

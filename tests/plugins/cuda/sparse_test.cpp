@@ -11,7 +11,8 @@ constexpr std::int32_t kLayers = 2, kLayer = 1;
 struct Case {
   std::int32_t query, key_value, dim;
   const char* retention;
-  bool ties = false;  // scores of few values, so that positions decide
+  bool ties = false;                // scores of few values, so that positions decide
+  const char* few_units = nullptr;  // of the GPU: below it work is cut finer
 };
 
 std::vector<std::int32_t> shuffled_ids(std::int32_t count, std::uint64_t seed) {
@@ -35,7 +36,10 @@ std::vector<float> decode(const Side& side, const Case& one, const Step& step, s
   const std::size_t width = static_cast<std::size_t>(cols), stride = kLimits.max_context;
   std::vector<std::int32_t> slots(count);
   for (std::size_t i = 0; i < count; ++i) slots[i] = static_cast<std::int32_t>(count - 1 - i);
-  const auto sparse = side.sparse("loop_reference", {{"retention", one.retention, {}}});
+  std::vector<tessera::PluginOption> options{{"retention", one.retention, {}}};
+  if (one.few_units != nullptr && side->context().device == sdk::Device::cuda)
+    options.push_back({"few_units", one.few_units, {}});
+  const auto sparse = side.sparse("loop_reference", options);
   std::vector<std::int32_t> list_first, list_pages = shuffled_ids(kLimits.max_list_pages, list_seed);
   sdk::PackedRows host = step.view(), device{};
   for (std::int32_t row = 0; row < rows; ++row) {
@@ -112,6 +116,12 @@ TEST_CASE("CUDA sparse decoding has the CPU's bits for every head size and GQA r
   for (const std::int32_t dim : {32, 64, 96, 128, 256, 288, 1024}) check_sparse({6, 2, dim, "0.3"}, decoding_step());
   check_sparse({5, 1, 128, "0.3"}, decoding_step());
   check_sparse({16, 16, 128, "0.1"}, decoding_step());
+}
+
+TEST_CASE("CUDA sparse decoding has the CPU's bits however finely its work is cut") {
+  if (!gpu_is_there()) return;
+  for (const char* few : {"0", "1000000"})
+    for (const std::int32_t dim : {64, 96, 128, 256}) check_sparse({6, 2, dim, "0.3", false, few}, decoding_step());
 }
 
 TEST_CASE("CUDA sparse decoding takes the lowest of equal positions, zeros of both signs included") {
