@@ -69,8 +69,9 @@ Status check_circumstances(CheckBench& bench, Flights& flights, const Requests& 
   Requests arriving = requests;
   for (std::size_t i = 0; i < arriving.size(); ++i) arriving[i].arrive_step = static_cast<std::int32_t>(3 * i);
   TESSERA_TRY(run(bench, flights, ", arrivals", arriving, wanted, options));
-  for (const std::size_t i : {0, 5}) arriving[i].cancel_step = arriving[i].arrive_step + 9;
-  TESSERA_TRY(run(bench, flights, ", cancelled in flight", arriving, wanted, options,
+  Requests cancelled = requests;
+  for (const std::size_t i : {0, 5}) cancelled[i].cancel_step = 12 + static_cast<std::int32_t>(i);
+  TESSERA_TRY(run(bench, flights, ", cancelled in flight", cancelled, wanted, options,
                   [](const Simulation& simulation, CheckRow& row) {
                     if (simulation.stats.discarded_rounds == 0) row.failure = "no round was discarded";
                   }));

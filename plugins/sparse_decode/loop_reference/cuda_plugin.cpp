@@ -15,7 +15,7 @@ using sdk::Status;
 class CudaLoopReference final : public LoopReferenceBase {
  public:
   CudaLoopReference(sdk::Host& host, Status& status) : LoopReferenceBase(host, status) {
-    if (status.ok()) status = host.option_int("few_units", 1024, 0, 1 << 30, &few_units_);
+    if (status.ok()) status = host.option_int("few_units", 640, 0, 1 << 30, &few_units_);
   }
   virtual ~CudaLoopReference() {
     for (void* block : blocks_) cudaFree(block);

@@ -201,9 +201,9 @@ void launch_segments(const Call& call, std::int32_t most, cudaStream_t stream) {
   segment_kernel<kCapture, kWidth, kFetched><<<grid_of(call, units), kThreads, 0, stream>>>(call);
 }
 
-/// Whether `each` of every (row, head) are few.
-bool are_few(const Call& call, std::int32_t each) {
-  return std::int64_t{call.args.rows.num_rows} * call.shape.num_q_heads * each < call.few_units;
+/// Whether `each` of every (row, head) are few, of work that is `smaller` times as short as a segment's.
+bool are_few(const Call& call, std::int32_t each, std::int32_t smaller = 1) {
+  return std::int64_t{call.args.rows.num_rows} * call.shape.num_q_heads * each < smaller * call.few_units;
 }
 
 template <bool kCapture>
@@ -244,7 +244,7 @@ cudaError_t launch_consume(const Call& call, cudaStream_t stream) {
       static_cast<std::size_t>(call.args.rows.num_rows) * static_cast<std::size_t>(call.shape.num_q_heads);
   const cudaError_t error = cudaMemsetAsync(call.scratch.largest, 0, pairs * sizeof(std::uint32_t), stream);
   if (error != cudaSuccess) return error;
-  if (are_few(call, ceil_div(most, kBatch)))
+  if (are_few(call, ceil_div(most, kBatch), kSegment / kBatch))
     launch_scores<kKeys>(call, most, stream);
   else
     launch_scores<kBatch>(call, most, stream);
