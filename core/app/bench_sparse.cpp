@@ -27,19 +27,21 @@ std::string text_of(const SparseBench& bench) {
                                  bench.plugin, bench.device, bench.retention);
   if (bench.roof.flops > 0) text += "; " + tessera::text_of(bench.roof);
   Table table({"KV heads", "rows", "context", "launch", "dense us", "of roof", "capture us", "consume us",
-               "four loops / dense", "range of it", "ideal"});
+               "four loops / dense", "range of it", "ideal", "mass kept", "least", "list pages a row"});
   for (const SparseBenchRow& row : bench.rows) {
     const std::string heads = std::to_string(row.kv_heads), rows = std::to_string(row.rows),
                       context = std::to_string(row.context);
     if (!row.skipped.empty()) {
-      table.add({heads, rows, context, "skipped: " + row.skipped, "", "", "", "", "", "", ""});
+      table.add({heads, rows, context, "skipped: " + row.skipped, "", "", "", "", "", "", "", "", "", ""});
       continue;
     }
     const double roof = bench.roof.bytes_per_second;
     table.add({heads, rows, context, row.replayed ? "replay" : "eager", fmt::format("{:.1f}", row.dense.median),
                roof > 0 ? fmt::format("{:.0f} %", row.dense_bytes / roof / row.dense.median * 1e8) : "-",
                fmt::format("{:.1f}", row.capture.median), fmt::format("{:.1f}", row.consume.median),
-               fmt::format("{:.3f}", row.ratio.median), range_of(row.ratio), fmt::format("{:.3f}", bench.ideal())});
+               fmt::format("{:.3f}", row.ratio.median), range_of(row.ratio), fmt::format("{:.3f}", bench.ideal()),
+               fmt::format("{:.3f}", row.mass.mean), fmt::format("{:.3f}", row.mass.least),
+               std::to_string(row.list_pages)});
   }
   return text + "\n\n" + table.text();
 }
@@ -56,6 +58,8 @@ nlohmann::json json_of(const SparseBench& bench) {
                     {"consume_us", spread_json(row.consume)},
                     {"four_loop_ratio", spread_json(row.ratio)},
                     {"dense_bytes", row.dense_bytes},
+                    {"retained_mass", {{"mean", row.mass.mean}, {"least", row.mass.least}}},
+                    {"list_pages", row.list_pages},
                     {"skipped", row.skipped}});
   return {{"plugin", bench.plugin},
           {"device", bench.device},

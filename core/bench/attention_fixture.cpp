@@ -230,7 +230,7 @@ sdk::SparseArgs AttentionFixture::sparse_args() const {
           workspace_,
           static_cast<float*>(scores_),
           limits_.max_context,
-          nullptr};
+          static_cast<float*>(masses_)};
 }
 
 Status AttentionFixture::plan(sdk::SparseDecode& sparse) {
@@ -249,9 +249,16 @@ Status AttentionFixture::enqueue_consume(sdk::SparseDecode& sparse) {
 
 Status AttentionFixture::claim_scores() {
   if (scores_ != nullptr) return {};
-  return backend_->allocate(static_cast<std::size_t>(limits_.max_rows) * static_cast<std::size_t>(geometry_.q_heads) *
-                                static_cast<std::size_t>(limits_.max_context) * sizeof(float),
-                            &scores_);
+  const auto pairs = static_cast<std::size_t>(limits_.max_rows) * static_cast<std::size_t>(geometry_.q_heads);
+  TESSERA_TRY(backend_->allocate(pairs * sizeof(float), &masses_));
+  return backend_->allocate(pairs * static_cast<std::size_t>(limits_.max_context) * sizeof(float), &scores_);
+}
+
+Result<std::vector<float>> AttentionFixture::masses() {
+  std::vector<float> masses(static_cast<std::size_t>(host_rows_.num_rows) *
+                            static_cast<std::size_t>(geometry_.q_heads));
+  TESSERA_TRY(backend_->download(masses.data(), masses_, masses.size() * sizeof(float)));
+  return masses;
 }
 
 Status AttentionFixture::wait() {

@@ -83,6 +83,8 @@ class AttentionFixture {
   Status plan(sdk::SparseDecode& sparse);
   Status enqueue_capture(sdk::Attention& attention, sdk::SparseDecode& sparse);
   Status enqueue_consume(sdk::SparseDecode& sparse);
+  /// Of the rows captured last, [row][query head]: the attention that their selections kept.
+  Result<std::vector<float>> masses();
 
   const sdk::PackedRows& rows() const { return host_rows_; }
   const sdk::StepLimits& limits() const { return limits_; }
@@ -116,6 +118,7 @@ class AttentionFixture {
   std::size_t workspace_bytes_ = 0;
   std::map<const sdk::Attention*, std::size_t> shares_;  // bytes each wished for
   void* scores_ = nullptr;
+  void* masses_ = nullptr;
   bool pool_poisoned_ = false;
   std::vector<std::vector<std::int32_t>> tables_;
   // The call that is packed, and images of the device's buffers.

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <numeric>
 #include <set>
 
 #include "base/progress.h"
@@ -70,6 +71,14 @@ void summarize(const Works& works, SparseBenchRow& row) {
   row.consume = spread_of(consume.samples), row.ratio = spread_of(ratios);
 }
 
+Status take_masses(AttentionFixture& fixture, SparseBenchRow& row) {
+  const auto masses = fixture.masses();
+  if (!masses.ok()) return masses.status();
+  row.mass.mean = std::accumulate(masses->begin(), masses->end(), 0.0) / static_cast<double>(masses->size());
+  row.mass.least = *std::min_element(masses->begin(), masses->end());
+  return {};
+}
+
 struct Plugins {
   PluginPtr<sdk::Attention> attention;
   PluginPtr<sdk::SparseDecode> sparse;
@@ -79,7 +88,7 @@ Status bench_context(const Config& config, Registry& registry, const AttentionGe
                      const SparseBenchOptions& options, SparseBench& bench, std::int32_t rows, std::int32_t context) {
   const std::int64_t blocks = (context + sdk::kPageSize - 1) / sdk::kPageSize + 1;
   const std::int32_t most_lists = (context + sdk::kListPage - 1) / sdk::kListPage;  // whatever is kept
-  SparseBenchRow row{geometry.kv_heads, rows, context, false, {}, {}, {}, {}, 0, {}};
+  SparseBenchRow row{.kv_heads = geometry.kv_heads, .rows = rows, .context = context};
   row.dense_bytes = 2.0 * sizeof(float) * geometry.kv_width() * context * rows;
   auto fixture =
       AttentionFixture::open(config.backend, registry, geometry, {rows, rows, context, blocks * rows, most_lists});
@@ -112,6 +121,8 @@ Status bench_context(const Config& config, Registry& registry, const AttentionGe
               Work{[&] { return stage.enqueue_consume(*plugins.sparse.get()); }}};
   TESSERA_TRY(time_rounds(stage, options.rounds, eager));
   summarize(eager, row);
+  row.list_pages = plugins.sparse->list_pages(context - 1);
+  TESSERA_TRY(take_masses(stage, row));
   bench.rows.push_back(row);
   const std::uint64_t all = stage.capabilities() & plugins.attention.descriptor().traits.capabilities &
                             plugins.sparse.descriptor().traits.capabilities;

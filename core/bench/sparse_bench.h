@@ -18,12 +18,16 @@ struct SparseBenchOptions {
 };
 
 struct SparseBenchRow {
-  std::int32_t kv_heads, rows, context;
-  bool replayed;
-  Spread dense, capture, consume;  // microseconds of one layer; capture is dense attention and what it keeps
-  Spread ratio;                    // of four loops: (dense + capture + 2 consume) / (4 dense), round by round
-  double dense_bytes;              // K and V that dense attention reads
-  std::string skipped;
+  std::int32_t kv_heads = 0, rows = 0, context = 0;
+  bool replayed = false;
+  Spread dense{}, capture{}, consume{};  // microseconds of one layer; capture is dense attention and what it keeps
+  Spread ratio{};                        // of four loops: (dense + capture + 2 consume) / (4 dense), round by round
+  double dense_bytes = 0;                // K and V that dense attention reads
+  struct {
+    double mean = 0, least = 0;
+  } mass{};                     // of all heads: the share of the attention that they kept, of noise
+  std::int32_t list_pages = 0;  // that a row's index lists take (sdk/sparse_decode.h), in all layers
+  std::string skipped{};
 };
 
 struct SparseBench {

@@ -2,12 +2,14 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
+
 using namespace tessera;
 
 namespace {
 
 SparseBenchRow row_of(std::int32_t rows, std::int32_t context, bool replayed, double ratio) {
-  return {16, rows, context, replayed, {}, {}, {}, {.median = ratio, .low = ratio, .high = ratio}, 0, {}};
+  return {.kv_heads = 16, .rows = rows, .context = context, .replayed = replayed, .ratio = {ratio, ratio, ratio}};
 }
 
 }  // namespace
@@ -31,4 +33,28 @@ TEST_CASE("where graphs were recorded, the crossover is that of replays") {
   CHECK(bench.crossover() == 64);
   bench.rows[1].ratio.median = 1.1;
   CHECK(bench.crossover() == 128);
+}
+
+TEST_CASE("sparse decoding is timed for every number of rows, with what its selections kept and where") {
+  Registry registry({std::filesystem::path(TESSERA_BINARY_DIR) / "plugins"});
+  Config config;
+  config.sparse_decode.plugin = {"loop_reference", {}, {{"retention", "0.5", {}}}, {}};
+  const SparseBenchOptions options{.geometry = {.q_heads = 2, .kv_heads = 2, .head_dim = 32, .layers = 1, .layer = 0},
+                                   .kv_heads = {2},
+                                   .contexts = {40, 200},
+                                   .rows = {1, 3},
+                                   .rounds = 1};
+  const auto bench = bench_sparse(config, registry, options);
+  REQUIRE_MESSAGE(bench.ok(), bench.status().message);
+  REQUIRE(bench->rows.size() == 4);
+  for (const SparseBenchRow& row : bench->rows) {
+    CHECK(row.skipped == "");
+    CHECK(row.ratio.median > 0);
+    CHECK(row.mass.least > 0.5);  // the larger half
+    CHECK(row.mass.mean >= row.mass.least);
+    CHECK(row.mass.mean < 1);
+    CHECK(row.list_pages == (row.context == 40 ? 1 : 2));
+  }
+  CHECK(bench->rows[1].rows == 1);
+  CHECK(bench->rows[2].rows == 3);
 }
