@@ -121,10 +121,9 @@ class Simulator {
       recalled_ = plan.recall;
       while (plan.recall && !flights_.empty()) TESSERA_TRY(land());
       if (plan.recall) continue;
-      if (plan.empty() && !*launched && !flights_.empty())
-        TESSERA_TRY(land());
-      else
-        TESSERA_TRY(run_step(plan));
+      const bool lands = !*launched && !flights_.empty();
+      if (!plan.empty() || !lands) TESSERA_TRY(run_step(plan));
+      if (lands) TESSERA_TRY(land());
     }
     simulation_.stats = scheduler_.stats();
     simulation_.references_left = scheduler_.references().outstanding();

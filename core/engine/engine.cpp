@@ -82,7 +82,7 @@ bool Engine::step() {
   if (scheduler_.in_flight() == limits_.rounds_in_flight && limits_.rounds_in_flight > 1) land_round();
   const bool launched = !recalled_ && launch_round();
   const bool stepped = run_step();
-  if (!stepped && !launched && !flights_.empty()) land_round();
+  if (!launched && !flights_.empty()) land_round();  // no younger round will call for it, however long steps go on
   const bool landed = flights_.size() < before + (launched ? 1 : 0);
   if (!stepped && !launched && !landed) {
     check(scheduler_.idle(), "nothing is planned while {} sequences wait and {} run", scheduler_.waiting(),

@@ -34,7 +34,8 @@ struct Call {
   Scratch scratch;
   double retention;
   std::int32_t longest;    // history of these rows
-  std::int64_t few_units;  // of fewer segments work is cut finer: it waits for memory then, not for its turn
+  std::int64_t few_units;  // of fewer segments work is cut finer: it waits for memory then, not for its turn. Every sum
+                           // keeps its order
 };
 
 /// Once, before the first launch: what a block may ask for. `shared_bytes` is what the device gives it.

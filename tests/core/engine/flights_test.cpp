@@ -189,6 +189,34 @@ TEST_CASE("answers are the same where pages are so few that rounds are recalled 
   }
 }
 
+TEST_CASE("the last rounds of an answer are told while its neighbours' steps go on") {
+  Bench bench(flying(dense_config()));
+  Told greedy, sampled;
+  REQUIRE(bench.engine->submit(1, greedy_request(bench, 20, 14), greedy).ok());
+  REQUIRE(bench.engine->submit(2, sampled_request(bench, 11, 150), sampled).ok());
+  while (greedy.terminals == 0) REQUIRE(bench.engine->step());
+  CHECK(bench.engine->stats().device_rounds > 0);
+  CHECK(sampled.terminals == 0);
+  CHECK(sampled.choices[0].size() < 75);
+  run(bench);
+  check_drained(bench);
+}
+
+TEST_CASE("a request that flies goes on while the prompt of another is computed") {
+  Config config = flying(dense_config());
+  config.scheduler.chunk_cap = 4;
+  Bench bench(config);
+  Told greedy, other;
+  REQUIRE(bench.engine->submit(1, greedy_request(bench, 8, 100), greedy).ok());
+  while (bench.engine->stats().device_rounds == 0) REQUIRE(bench.engine->step());
+  REQUIRE(bench.engine->submit(2, greedy_request(bench, 160, 4), other).ok());
+  const std::size_t before = greedy.choices[0].size();
+  while (other.choices.empty()) REQUIRE(bench.engine->step());
+  CHECK(greedy.choices[0].size() >= before + 20);  // some forty chunks of four loops: a token each few steps
+  run(bench);
+  check_drained(bench);
+}
+
 TEST_CASE("a last request that ends with rounds in flight leaves nothing behind, and the metrics say so") {
   Bench bench(flying(looped_config("", "0.1")));
   for (const bool cancelled : {true, false}) {
