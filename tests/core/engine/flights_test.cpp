@@ -217,6 +217,23 @@ TEST_CASE("a request that flies goes on while the prompt of another is computed"
   check_drained(bench);
 }
 
+TEST_CASE("the metrics tell what the selections of a round in flight kept") {
+  Bench bench(flying(looped_config("", "0.1")));
+  Told told;
+  REQUIRE(bench.engine->submit(1, greedy_request(bench, 60, 12), told).ok());
+  const std::string name = "tessera_sparse_retained_mass{layer=\"2\",statistic=\"mean\"} ";
+  std::string text;
+  while (text.find(name) == std::string::npos) {
+    REQUIRE(bench.engine->step());
+    text = bench.metrics.text();
+  }
+  CHECK(bench.engine->stats().captured_rows == 0);  // no step has captured any: the round has not landed
+  const float mean = std::stof(text.substr(text.find(name) + name.size()));
+  CHECK((mean > 0.1f && mean < 1.0f));
+  run(bench);
+  check_drained(bench);
+}
+
 TEST_CASE("a last request that ends with rounds in flight leaves nothing behind, and the metrics say so") {
   Bench bench(flying(looped_config("", "0.1")));
   for (const bool cancelled : {true, false}) {
